@@ -1,12 +1,12 @@
-"""Which expressions may match a name, without trying all of them.
+"""An index of the expressions that may match a name, so that not all of them must be tried.
 
-There may be thousands of expressions and hundreds of thousands of topics. Most expressions hold text that every
-matching name must hold too (`^orders/eu/.*` needs `orders/eu/`): each is filed under a few characters of that text, one
-with alternatives (`^A$|^B$`) under some of each, and only what is filed under something that occurs in the name is
-tried.
+There may be thousands of expressions and hundreds of thousands of topics. Most expressions contain text that every
+matching name must contain too (`^orders/eu/.*` needs `orders/eu/`). Each expression is filed under a few characters of
+that text, and one with alternatives (`^A$|^B$`) under some characters of each. Only expressions filed under a text that
+occurs in the name are tried.
 
-What is filed is a necessary condition, never a sufficient one: every candidate is still tried. Where the text of an
-expression is not understood in full, nothing is taken for necessary, and the expression is always a candidate.
+The key is a necessary condition, never a sufficient one: every candidate must still be tried. If an expression is not
+understood completely, it has no necessary text and is always a candidate.
 """
 
 import re
@@ -19,16 +19,16 @@ Item = TypeVar("Item")
 KEY_CHARACTERS_MAX = 8
 
 _QUANTIFIER = re.compile(r"\{[0-9, ]*\}", re.ASCII)
-# Escapes of one letter that stand for a class or a place. All others are not looked into.
+# Escapes of one letter that are a class or an assertion. Expressions with other letters are not analysed.
 _SIMPLE_ESCAPES = frozenset("dDwWsSbBAzZGhHvVRKX")
 _IGNORES_CASE = "(?i)"
-# Characters that are the same as none but their other case; `k` and `s` are not, among the letters of ASCII.
+# Characters that equal only their other case when case is ignored. The ASCII letters `k` and `s` equal others too.
 _PLAIN_RUN = re.compile(r"[\x00-JL-RT-jl-rt-\x7f]+")
 
 
 def required_texts(expression: str) -> list[list[str]]:
-    """For each alternative of a valid expression texts that every name holds which it matches; empty if for one of them
-    none is known for certain.
+    """For each alternative of a valid expression, the texts that every matching name contains. Empty if no such text is
+    certain for one of the alternatives.
     """
     alternatives: list[list[str]] = []
     texts: list[str] = []
@@ -78,7 +78,7 @@ def required_texts(expression: str) -> list[list[str]]:
                 texts = []
         elif character in "*?{":
             if run:
-                # What may occur no times is not required.
+                # A character that may occur zero times is not required.
                 run.pop()
             end_run()
             quantifier = _QUANTIFIER.match(expression, at - 1)
@@ -94,7 +94,7 @@ def required_texts(expression: str) -> list[list[str]]:
 
 
 def _class_end(expression: str, at: int) -> int | None:
-    """Where a character class that was opened just before `at` ends; None where that needs a closer look."""
+    """The end of a character class that was opened just before `at`; None if it cannot be determined simply."""
     if expression[at : at + 1] == "^":
         at += 1
     first = at
@@ -110,13 +110,13 @@ def _class_end(expression: str, at: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What an expression is filed under: texts of which a name must hold one, all without capitals if `folded`."""
+    """The keys of an expression: texts of which a name must contain one, all in lower case if `folded`."""
 
     texts: tuple[str, ...]
     folded: bool = False
 
     def may_match(self, name: str) -> bool:
-        """Whether a name holds one of them."""
+        """Whether a name contains one of the texts."""
         name = name.lower() if self.folded else name
         return any(text in name for text in self.texts)
 
@@ -125,21 +125,21 @@ _ANYTHING = Keys(("",))
 
 
 class ExpressionIndex(Generic[Item]):
-    """Things that are named by expressions, such as subscriptions."""
+    """An index of items named by expressions, such as subscriptions."""
 
     def __init__(self) -> None:
         self._exact: _Filed[Item] = [{} for _ in range(KEY_CHARACTERS_MAX + 1)]
         self._folded: _Filed[Item] = [{} for _ in range(KEY_CHARACTERS_MAX + 1)]
 
     def add(self, expression: str, item: Item) -> Keys:
-        """File something under a valid expression. Returns what it is removed by."""
+        """File an item under a valid expression. Return the keys for `remove`."""
         keys = self._keys_of(expression)
         for text in keys.texts:
             self._table(keys)[len(text)].setdefault(text, {})[item] = None
         return keys
 
     def remove(self, keys: Keys, item: Item) -> None:
-        """Something is filed no more."""
+        """Remove an item. keys: the result of `add`."""
         for text in keys.texts:
             filed = self._table(keys)[len(text)]
             del filed[text][item]
@@ -147,7 +147,10 @@ class ExpressionIndex(Generic[Item]):
                 del filed[text]
 
     def filed_for(self, name: str) -> Iterator[dict[Item, None]]:
-        """All that may match a name, in groups, in each of which the newest come last; something may be in several."""
+        """All items that may match a name, in groups.
+
+        Within a group the newest is last. An item may be in several groups.
+        """
         yield from _found(self._exact, name)
         if any(self._folded):
             yield from _found(self._folded, name.lower())
@@ -180,7 +183,7 @@ def _found(table: "_Filed[Item]", name: str) -> Iterator[dict[Item, None]]:
 
 
 def _best_key(texts: list[str], table: "_Filed[Item]") -> str:
-    """Of the texts that an expression requires the piece that the fewest are filed under, of such the longest."""
+    """Of all pieces of the required texts, the one with the fewest filed items; of several such, the longest."""
     pieces = [
         text[at : at + KEY_CHARACTERS_MAX]
         for text in texts

@@ -1,8 +1,8 @@
-"""The rule for topics: which names are expressions, and what those match.
+"""The rule for topics: which names are regular expressions, and which names those match.
 
-A topic that holds one of `^ $ . * ? + | ( ) [ ] { } \\` is a PCRE expression, unanchored and case-sensitive
-(protocol.md §8), unless RegexTopicSupport is off or the command says `non_regex_topic`. Configuration, core, transports
-and readers of journals all go by this one rule. It knows nothing of any of them, and is quick to import.
+A topic that contains one of `^ $ . * ? + | ( ) [ ] { } \\` is a PCRE expression, unanchored and case-sensitive
+(protocol.md §8), unless RegexTopicSupport is off or the command has `non_regex_topic`. Configuration, core, transports
+and readers of journals all use this rule. The module depends on none of them, and is quick to import.
 """
 
 from collections.abc import Callable
@@ -10,30 +10,30 @@ from collections.abc import Callable
 import pcre2
 
 REGEX_CHARACTERS = frozenset("^$.*?+|()[]{}\\")
-# Topics that begin so belong to the server.
+# Topics with this prefix belong to the server.
 RESERVED_PREFIX = "/AMPS"
-# The one of them that clients may publish to, for nothing (protocol.md §7.1).
+# The only one of them that clients may publish to. Its messages are discarded (protocol.md §7.1).
 DISCARDED_TOPIC = "/AMPS/devnull"
 
 
 class BadTopicExpression(ValueError):
-    """A topic with regex characters that is no valid expression."""
+    """A topic with regex characters that is not a valid expression."""
 
 
 def has_regex_characters(topic: str) -> bool:
-    """Whether a topic would be taken as an expression."""
+    """Whether a topic is taken as an expression if expressions are allowed."""
     return not REGEX_CHARACTERS.isdisjoint(topic)
 
 
 def may_be_a_name(topic: str) -> bool:
-    """Whether somebody may well mean the topic of that very name: no regex character is in it but the dot."""
+    """Whether a topic may also be meant as a literal name: its only regex characters are dots."""
     return not has_regex_characters(topic.replace(".", ""))
 
 
 def means_reserved_topics(expression: str) -> bool:
-    """Whether an expression begins as the names of the server's own topics do, and has no alternative that does not.
+    """Whether an expression begins like the names of the server's own topics, and has no alternative that does not.
 
-    Without `^` it matches `x/AMPS/y`, too; but what is meant is the server's topics.
+    Without `^` it matches `x/AMPS/y` too, but the server's topics are meant.
     """
     if not expression.removeprefix("^").startswith(f"{RESERVED_PREFIX}/"):
         return False
@@ -60,8 +60,8 @@ def topic_predicate(
 ) -> Callable[[str], bool] | None:
     """A test for topic names, or None if the topic is literal. Raises BadTopicExpression.
 
-    `when_too_hard`: the answer for a name on which the expression runs into the engine's limits. What denies must
-    say True there.
+    `when_too_hard`: the result for a name on which the expression exceeds the engine's limits. A predicate that denies
+    access must use True.
     """
     if not regex_allowed or not has_regex_characters(topic):
         return None

@@ -1,12 +1,13 @@
 """Expressions: filters, values of constructed fields, projections.
 
 A text is parsed (parser.py, by the grammar in grammar.lark, from which make_tables.py makes the tables for lalr.py)
-into a syntax tree (syntax.py), checked for where it is used (checks.py) and compiled (compiler.py) for the machine in
-amps/_core/expressions/vm, which evaluates it message by message. An expression with aggregates is taken apart first
-(aggregation.py); all of a projection (projection.py) make groups. Nothing here is on the way of a message.
+into a syntax tree (syntax.py), checked against its usage (checks.py) and compiled (compiler.py) for the machine in
+amps/_core/expressions/vm.pxi, which evaluates it message by message. An expression with aggregates is first divided
+into parts (aggregation.py); the expressions of a projection (projection.py) together make groups. No code of this
+package runs per message.
 
-A text that is refused raises ExpressionError, which says why and at which character; nothing else leaves this package
-for a fault in a text, however hostile it is.
+An invalid text raises ExpressionError, with the reason and the character. No fault in a text, even a hostile one,
+raises another exception from this package.
 """
 
 from amps.expressions.checks import Usage

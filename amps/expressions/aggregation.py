@@ -1,11 +1,11 @@
-"""An expression of a projection, taken apart: what is worked out per message, and what per group.
+"""Division of an expression of a projection into the parts evaluated per message and those evaluated per group.
 
-Its aggregates, and the largest parts that no aggregate is in, become programs over one message. What is left of the
-tree around them becomes a program over their results. So a field beside an aggregate, a message function or a user's
-function says what it said for the group's last message, whenever the aggregates change.
+Its aggregates, and the largest parts without an aggregate, become programs over one message. The rest of the tree
+around them becomes a program over their results. So a field outside an aggregate, a message function or a user
+function has the value of the group's last message, whenever the aggregates change.
 
-In arithmetic a SUM counts as floating point (expressions.md §14.2): its place may be in an operand, in a branch of IF
-or in an argument, but not where only a truth comes out. Standing alone it stays an integer.
+In arithmetic a SUM counts as floating point (expressions.md §14.2): as an operand, also inside a branch of IF or an
+argument of a function, but not where the result is a truth value. A SUM on its own stays an integer.
 """
 
 from collections.abc import Iterator
@@ -42,17 +42,17 @@ _LOOKS_AT_ALL = (
     IsNull,
     Like,
     OneOfMany,
-)  # elements of an array, or makes a truth of one
+)  # operators that read all elements of an array, or yield a truth value
 _MESSAGE_FUNCTIONS = frozenset(name.upper() for name in FACT_NAMES) | {"AMPS_GROUP_NAME"}
 _OF_INSTANCE = frozenset({"AMPS_INSTANCE_NAME", "AMPS_INSTANCE_GROUP", "AMPS_GROUP_NAME"})
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A value that the outer program reads as a field. Parts that are written alike are equal.
+    """A value that the outer program reads as a field. Parts with the same text are equal.
 
     function: the aggregate; None: the value of the group's last message. whole: all values of a field, because an
-    operator looks at all of them.
+    operator reads all of them.
     """
 
     function: str | None
@@ -63,15 +63,17 @@ class Part:
 
     @property
     def path(self) -> Path:
-        """What stands for the part in the outer program; different for different parts."""
+        """The path of the part in the outer program. Different parts have different paths."""
         kind = self.function or ("every" if self.whole else "last")
         return (kind.encode(), self.text.encode("utf-8", "surrogateescape"), b"by" + self.delimiter)
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """`outer` reads the parts by their paths. beyond_content: functions in aggregates whose result is no matter of
-    the message's content alone, so that a message can be taken out of a group only with what was known about it."""
+    """An expression divided into parts. `outer` reads the parts by their paths. beyond_content: functions inside
+    aggregates whose result does not depend on the message's content alone. If there are any, a message can be removed
+    from a group only with the facts it had when it was added.
+    """
 
     parts: tuple[Part, ...]
     outer: Program
@@ -79,7 +81,7 @@ class Aggregation:
 
 
 def aggregation_of(root: Node, functions: Functions) -> Aggregation:
-    """The parts of a checked expression about the messages of one topic."""
+    """Divide a checked expression about the messages of one topic."""
     aggregating = _aggregating(root)
     parts: dict[Path, Part] = {}
     instead: dict[int, Instead] = {}
@@ -110,7 +112,7 @@ def _is_aggregate(call: Call) -> bool:
 
 
 def _aggregating(root: Node) -> frozenset[int]:
-    """The nodes that are aggregates or have some below them."""
+    """The nodes that are aggregates or have an aggregate below them."""
     found: set[int] = set()
 
     def combine(node: Node, below: list[bool]) -> bool:
@@ -124,7 +126,9 @@ def _aggregating(root: Node) -> frozenset[int]:
 
 
 def _below(node: Node, in_arithmetic: bool) -> Iterator[tuple[Node, bool, bool]]:
-    """The nodes below one that aggregates: whether each is in arithmetic, and looked at with all its values."""
+    """The nodes below one that contains an aggregate. For each: whether it is in arithmetic, and whether all its values
+    are read.
+    """
     if isinstance(node, Binary):
         in_arithmetic = True
     elif isinstance(node, Call) and node.name == "IF":

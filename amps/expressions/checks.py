@@ -1,8 +1,8 @@
-"""What may stand where: functions and their arguments, aggregates, qualifiers, OF, and what must be deterministic.
-Patterns are tried here too, because not every expression becomes a program.
+"""Checks of what an expression may contain: functions and their arguments, aggregates, qualifiers, OF, and determinism.
+Patterns are compiled here too, because not every expression becomes a program.
 
-Usage says what an expression is for. Which functions there are is functions.py's to say; IF is none of them, because
-it does not look at all of its arguments.
+Usage defines the use of an expression. functions.py defines the available functions. IF is not one of them, because it
+does not evaluate all of its arguments.
 """
 
 import enum
@@ -15,18 +15,18 @@ from amps.expressions.errors import Refusal, shown
 from amps.expressions.functions import Functions
 from amps.expressions.syntax import Call, Field, Like, Literal, Node, Pattern, fold
 
-_ARGUMENTS_MAX = 4095  # what an instruction of the machine can hold
+_ARGUMENTS_MAX = 4095  # the limit of an instruction of the machine
 _IF_ARGUMENTS = 3
 
 
 class Usage(enum.Flag):
-    """What an expression is for. FILTER, FIELD, ENRICHMENT and PROJECTION are places, DETERMINISTIC may be added."""
+    """The use of an expression: FILTER, FIELD, ENRICHMENT or PROJECTION. DETERMINISTIC may be added to each."""
 
     AGGREGATES = enum.auto()
     QUALIFIERS = enum.auto()
     STORED_RECORD = enum.auto()  # `OF PREVIOUS`
     CONSTRUCTED = enum.auto()
-    DETERMINISTIC = enum.auto()  # no function that gives another result for the same message later
+    DETERMINISTIC = enum.auto()  # no function whose result for the same message may change later
 
     FILTER = 0
     FIELD = CONSTRUCTED
@@ -36,7 +36,7 @@ class Usage(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The first call of each kind in a part of an expression, and whether all fields are of the messages at hand."""
+    """The first call of each kind in a part of an expression, and whether all fields are of the current message."""
 
     aggregate: Call | None = None
     changing: Call | None = None  # not deterministic
@@ -48,7 +48,7 @@ _ELSEWHERE = Findings(this_message_only=False)
 
 
 def check(root: Node, usage: Usage, functions: Functions) -> Findings:
-    """Refuse what must not be in an expression that is used so; say what is in it."""
+    """Raise Refusal if the expression contains anything that its usage does not allow. Return its findings."""
 
     def combine(node: Node, below: list[Findings]) -> Findings:
         if isinstance(node, Field):
@@ -83,10 +83,10 @@ def _merged(below: list[Findings]) -> Findings:
 
 def _field(field: Field, usage: Usage) -> Findings:
     if field.qualifier and not usage & Usage.QUALIFIERS:
-        raise Refusal("a field with [topic] belongs into the projection of a view only", field.position)
+        raise Refusal("a field with [topic] is allowed only in the projection of a view", field.position)
     if field.of == "PREVIOUS":
         if not usage & Usage.STORED_RECORD:
-            raise Refusal("OF PREVIOUS belongs into the enrichment of a SOW topic only", field.position)
+            raise Refusal("OF PREVIOUS is allowed only in the enrichment of a SOW topic", field.position)
         return _ELSEWHERE
     return _ELSEWHERE if field.qualifier else _NOTHING
 
@@ -103,10 +103,13 @@ def _call(call: Call, usage: Usage, inside: Findings, functions: Functions) -> F
     _count(call, function.minimum, function.maximum)
     if function.aggregate:
         if not usage & Usage.AGGREGATES:
-            raise Refusal(f"{call.name} aggregates, which only the projection of a view can", call.position)
+            raise Refusal(
+                f"{call.name} aggregates, which is allowed only in the projection of a view", call.position
+            )
         if inside.aggregate is not None:
             raise Refusal(
-                f"{call.name} cannot aggregate what {inside.aggregate.name} did", inside.aggregate.position
+                f"{call.name} cannot aggregate the result of {inside.aggregate.name}",
+                inside.aggregate.position,
             )
         if call.name == "GROUP_CONCAT":
             _delimiter(call)
@@ -122,7 +125,7 @@ def _call(call: Call, usage: Usage, inside: Findings, functions: Functions) -> F
 
 
 def _delimiter(call: Call) -> None:
-    """One and the same for the whole group, so no field can give it."""
+    """Check the delimiter of GROUP_CONCAT. It is the same for the whole group, so it cannot be a field."""
     for delimiter in call.arguments[1:]:
         if not isinstance(delimiter, Literal) or not isinstance(delimiter.value, bytes | None):
             raise Refusal("the delimiter of GROUP_CONCAT must be a string in quotes", delimiter.position)
@@ -145,7 +148,7 @@ def _count(call: Call, minimum: int, maximum: int | None) -> None:
 
 
 def _proposal(name: str, functions: Functions) -> str:
-    if name in FUNCTIONS:  # so it is a legacy one
+    if name in FUNCTIONS:  # it is a legacy function
         return " without the module libamps_udf_legacy_compatibility.so: declare it in Modules"
     similar = get_close_matches(name, [*functions.names(), "IF"], 1) if len(name) <= 40 else []
     return f", but there is {similar[0]}" if similar else ""

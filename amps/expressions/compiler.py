@@ -1,10 +1,10 @@
-"""From syntax tree to the program of the machine (amps/_core/expressions/vm).
+"""Compiling a syntax tree to the program of the machine (amps/_core/expressions/vm.pxi).
 
-The tree is worked off with a stack of its own: a node is replaced by what it stands for, which are other nodes,
-instructions and the places that jumps go to. All jumps go forward.
+The compiler processes the tree with an explicit stack: a node is replaced by other nodes, instructions and the targets
+of jumps. All jumps go forward.
 
-A field stays an array until an operator looks at it, so whatever gives *one* value must cut it: that is what IF does to
-its branches (functions and arithmetic do it in the machine).
+A field remains an array until an operator reads it, so every construct that yields *one* value must select the first
+element: the compiler does this for the branches of IF, the machine for functions and arithmetic.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ _MANY = {In: "IN", BeginsWith: "BEGINS", EndsWith: "ENDS"}
 
 
 class _Place:
-    """Where a jump goes."""
+    """The target of a jump."""
 
     __slots__ = ("depth", "jumps")
 
@@ -60,7 +60,7 @@ class _Place:
 
 
 class _Instruction:
-    """An operation, its argument, and what it takes from the stack and leaves there."""
+    """An operation, its argument, and the numbers of operands that it takes from the stack and leaves on it."""
 
     __slots__ = ("argument", "leaves", "name", "takes")
 
@@ -72,7 +72,10 @@ class _Instruction:
 
 
 class _Jump:
-    """`left`: what the jump leaves on the stack of the operand it looked at. Going on, nothing is left of it."""
+    """A jump.
+
+    `left`: how many of the operands that it tested remain on the stack at its target; otherwise none does.
+    """
 
     __slots__ = ("left", "name", "place", "takes")
 
@@ -88,7 +91,7 @@ _Item = Node | _Instruction | _Jump | _Place
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """The field that is read in place of a node, whose value somebody else works out."""
+    """The field that is read in place of a node whose value is calculated elsewhere."""
 
     path: Path
     as_double: bool = False  # if it is an integer
@@ -98,7 +101,7 @@ _NOTHING_INSTEAD: Mapping[int, Instead] = {}
 
 
 def compiled(root: Node, functions: Functions, instead: Mapping[int, Instead] = _NOTHING_INSTEAD) -> Program:
-    """The program of a checked expression about one message. instead: by `id` of the node."""
+    """The program of a checked expression about one message. instead: replacements by `id` of the node."""
     return _Compiler(functions, instead).compile(root)
 
 
@@ -251,7 +254,7 @@ class _Compiler:
 
 
 def _one_value(node: Node) -> list[_Item]:
-    """A node; of an array, only the first element, and nothing of a container: what COALESCE makes of one argument."""
+    """A node with one value: the first element of an array, and NULL for a container, as COALESCE with one argument."""
     return [node, _called("COALESCE", 1)] if isinstance(node, Field) else [node]
 
 

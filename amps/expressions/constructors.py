@@ -14,7 +14,7 @@ from amps.expressions.syntax import Field, Path
 
 class Hint(enum.Enum):
     OPTIONAL = "OPTIONAL"  # a NULL result leaves the field out
-    SET_CURRENT = "SET_CURRENT"  # later constructors see the result
+    SET_CURRENT = "SET_CURRENT"  # later constructors read the result
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class FieldConstructor:
 def parse_field_constructor(
     text: str | bytes, usage: Usage = Usage.FIELD, functions: Functions = SHIPPED
 ) -> FieldConstructor:
-    """Parse, check and compile; raise ExpressionError if the text is no constructor that may be used so.
+    """Parse, check and compile. Raise ExpressionError if the text is not a constructor that this usage allows.
 
-    Without AS a plain field keeps its path, and loses its qualifier.
+    Without AS, a plain field keeps its path but not its qualifier.
     """
     source = source_text(text)
     construction = parse_construction(source)

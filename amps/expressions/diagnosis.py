@@ -1,6 +1,7 @@
-"""Why a text is no expression, in words that help.
+"""Explanations of syntax errors.
 
-The parser says what it found and what could have stood there; which of the usual mistakes that is, is guessed here.
+The parser reports the token that it found and the terminals that are allowed there. This module guesses which frequent
+mistake that is.
 """
 
 import re
@@ -21,7 +22,7 @@ _OPERAND = "a field, a literal or a function"
 
 
 def refusal_of(error: Unexpected, text: str) -> Refusal:
-    """The fault that stopped the parser."""
+    """The fault at which the parser stopped."""
     at_end = error.found == ""
     wanted = error.wanted
     position = error.position
@@ -40,7 +41,7 @@ def refusal_of(error: Unexpected, text: str) -> Refusal:
 
 
 def _open_string(error: Unexpected, text: str, position: int) -> int | None:
-    """Where a string begins that never ends: only such quotes are no token, and the R of a raw one is a name then."""
+    """The beginning of a string that is not closed. Only its quote is not a token; the R of a raw string is a name."""
     if error.found is None:
         if text[position] not in _QUOTES:
             return None
@@ -66,7 +67,7 @@ def _no_operand(text: str, position: int, at_end: bool) -> str:
 
 
 def _no_parenthesis(text: str, position: int) -> tuple[str, int]:
-    """Reason and place; what is wrong may be the word before."""
+    """Reason and position. The fault may be the word before."""
     before = text[:position].rstrip(_BLANKS)
     start = len(before.rstrip(_NAME_CHARACTERS))
     name = before[start:]
@@ -75,7 +76,7 @@ def _no_parenthesis(text: str, position: int) -> tuple[str, int]:
     if name.upper() in ("IN", "WITH"):
         return f"a list in parentheses must follow {name.upper()}", position
     if name.upper() == "NOT":
-        return "NOT and what it denies are an operand only in parentheses", start
+        return "NOT with its operand needs parentheses here", start
     reason = (
         f"{shown(name)!r} is neither a field, which begins with '/', nor a function, which needs parentheses"
     )
@@ -92,7 +93,7 @@ def _no_operator(text: str, position: int, at_end: bool) -> str:
         return "a subscript is written [0], and stands after a field only"
     word = _WORD.match(text, position, position + _WORD_LENGTH_MAX)
     if word and word[0].upper() in ("AS", "HINT"):
-        return f"{word[0].upper()} has no place here"
+        return f"{word[0].upper()} is not allowed here"
     return f"{_found(text, position, at_end)} where an operator is expected"
 
 

@@ -1,7 +1,7 @@
-"""What is wrong with an expression, and where.
+"""Errors in expressions, with their positions.
 
-Whoever finds a fault raises `Refusal`, which knows a place but not the text. The entry points of the package turn it
-into an `ExpressionError`, the only exception that leaves the package for a fault in an expression.
+Code that finds a fault raises `Refusal`, which has a position but not the text. The entry points of the package convert
+it into an `ExpressionError`, the only exception of the package for a fault in an expression.
 """
 
 _SHOWN_BEFORE = 40
@@ -10,7 +10,7 @@ _NAME_SHOWN = 40
 
 
 class Refusal(Exception):
-    """A fault at a character (counted from 0) of a text that the caller knows."""
+    """A fault at a character (counted from 0) of a text that the caller has."""
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(reason)
@@ -19,7 +19,7 @@ class Refusal(Exception):
 
 
 class ExpressionError(ValueError):
-    """An expression that is refused. `position` counts characters from 0, the message from 1."""
+    """An invalid expression. `position` counts characters from 0, the message from 1."""
 
     def __init__(self, reason: str, position: int, text: str) -> None:
         super().__init__(f"{reason}, at character {position + 1}: {_excerpt(text, position)}")
@@ -28,14 +28,14 @@ class ExpressionError(ValueError):
 
 
 def shown(text: str) -> str:
-    """Part of somebody's text, for a message: of bounded length and printable."""
+    """A part of a foreign text for a message: of bounded length and printable."""
     if len(text) > _NAME_SHOWN:
         text = text[:_NAME_SHOWN] + "..."
     return _printable(text)
 
 
 def _excerpt(text: str, position: int) -> str:
-    """The text around a position, which an arrow marks."""
+    """The text around a position, with an arrow at the position."""
     start = max(0, position - _SHOWN_BEFORE)
     end = position + _SHOWN_AFTER
     before = ("..." if start else "") + _printable(text[start:position])

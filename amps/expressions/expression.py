@@ -1,4 +1,4 @@
-"""A compiled expression: what the rest of the server keeps of a filter or of the source of a field."""
+"""A compiled expression: the form in which the server keeps a filter or the source of a field."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +16,9 @@ from amps.expressions.text import text_of
 
 @dataclass(frozen=True)
 class Expression:
-    """`program` is None if a value takes more than one message: aggregates, joined topics, the stored record.
+    """`program` is None if a value needs more than one message: aggregates, joined topics, the stored record.
 
-    `aggregation`: of an expression that aggregates the messages of one topic; None for all others.
+    `aggregation`: for an expression that aggregates the messages of one topic; None for all others.
     """
 
     text: str
@@ -29,28 +29,28 @@ class Expression:
 
     @property
     def fields(self) -> tuple[Path, ...]:
-        """What the program reads of a message."""
+        """The fields of a message that the program reads."""
         return () if self.program is None else tuple(self.program.fields)
 
     @cached_property
     def canonical(self) -> str:
-        """The same for expressions that differ in blanks, case, quotes or needless parentheses only."""
+        """A text that is equal for expressions which differ only in blanks, case, quotes or redundant parentheses."""
         return text_of(self.syntax)
 
 
 def compile_expression(
     text: str | bytes, usage: Usage = Usage.FILTER, functions: Functions = SHIPPED
 ) -> Expression:
-    """Parse, check and compile; raise ExpressionError if the text is no expression that may be used so.
+    """Parse, check and compile. Raise ExpressionError if the text is not an expression that this usage allows.
 
-    functions: those of the instance, which ServerConfig has.
+    functions: those of the instance, from ServerConfig.
     """
     source = source_text(text)
     return expression_of(source, parse_expression(source), usage, functions)
 
 
 def expression_of(text: str, root: Node, usage: Usage, functions: Functions) -> Expression:
-    """The expression with this tree. `text` is what positions in the tree refer to."""
+    """The expression with this tree. `text` is the text that positions in the tree refer to."""
     try:
         findings = check(root, usage, functions)
         program = aggregation = None

@@ -1,8 +1,8 @@
-"""Filters as the delivery of messages wants them: a program, and what must hold for it to match at all.
+"""Filters for the delivery of messages: a program, and conditions without which it cannot match.
 
-Of thousands of filters on one topic most are conjunctions with an equality: `/symbol = 'A' AND /price > 10`. A message
-whose symbol is another one cannot match, and need not be tried. What is said here is a necessary condition in terms of
-one field and constants; the set of filters (amps/_core/expressions/filter_set) files filters under these constants.
+Of thousands of filters on one topic, most are conjunctions with an equality: `/symbol = 'A' AND /price > 10`. A message
+with another symbol cannot match, and need not be tried. This module derives such necessary conditions, each on one
+field and constants. The filter set (amps/_core/expressions/filter_set.pxi) files filters under these constants.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ Constant = int | float | bytes
 Equality = tuple[Path, tuple[Constant, ...]]
 
 CONSTANTS_MAX = 1000
-"""An equality with more constants is not used: filing it under each would cost more than it saves."""
+"""Equalities with more constants are not used: filing a filter under each would cost more than it saves."""
 
 PUBLISHER_FUNCTIONS: Final = frozenset({"CLIENT_NAME", "CONNECTION_NAME", "CLIENT_VERSION", "REMOTE_ADDRESS"})
 MESSAGE_FUNCTIONS: Final = PUBLISHER_FUNCTIONS | {
@@ -38,14 +38,14 @@ MESSAGE_FUNCTIONS: Final = PUBLISHER_FUNCTIONS | {
 
 
 def load_compiler() -> None:
-    """Make what all compiling needs, so that the first filter of a process is compiled as fast as any other."""
+    """Load all parts of the compiler, so that the first filter of a process is compiled as fast as later ones."""
     compile_filter(
         "NOT /a = 1 AND (/b IN ('c', -2.5) OR /d LIKE 'e') AND /f BETWEEN 1 AND 2 AND LENGTH(/g) IS NOT NULL"
     )
 
 
 def compile_filter(text: str, functions: Functions = SHIPPED) -> Filter:
-    """A filter; `functions` are those of the instance. Raises ExpressionError."""
+    """Compile a filter. functions: those of the instance. Raises ExpressionError."""
     expression = compile_expression(text, Usage.FILTER, functions)
     root = expression.syntax
     assert expression.program is not None
@@ -62,14 +62,14 @@ def compile_filter(text: str, functions: Functions = SHIPPED) -> Filter:
 
 
 def asks_message(root: Node) -> bool:
-    """Whether an expression asks for facts about the message besides its fields."""
+    """Whether an expression reads facts about the message besides its fields."""
     return _calls(root, MESSAGE_FUNCTIONS)
 
 
 def necessary_equalities(root: Node) -> tuple[tuple[Equality, ...], bool]:
-    """Equalities of which each must hold for the filter to match, and whether one alone says it all.
+    """Equalities that must all hold for the filter to match, and whether a single one is the whole filter.
 
-    An equality holds when any value of the field is equal to any of the constants, as `=` has it.
+    An equality holds if any value of the field is equal to any of the constants, by the rules of `=`.
     """
     parts = root.parts if isinstance(root, And) else (root,)
     found = [equality for equality in map(_equality, parts) if equality is not None]
@@ -78,7 +78,7 @@ def necessary_equalities(root: Node) -> tuple[tuple[Equality, ...], bool]:
 
 
 def _equality(node: Node) -> Equality | None:
-    """What a comparison by `=` demands, IN and OR of the same field included; None for anything else."""
+    """The equality that a node requires: `=`, IN, or OR over the same field. None for any other node."""
     match node:
         case (
             Compare(op="==", left=Field() as field, right=other)
@@ -110,7 +110,7 @@ def _checked(field: Field, others: Iterable[Node]) -> Equality | None:
         if not isinstance(other, Literal) or (sign < 0 and not isinstance(other.value, int | float)):
             return None
         if other.value is None or other.value == b"":
-            continue  # equal to nothing
+            continue  # equal to no value
         constants.append(_negative(other.value) if sign < 0 else other.value)
     return (field.path, tuple(constants)) if len(constants) <= CONSTANTS_MAX else None
 

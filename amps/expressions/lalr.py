@@ -1,13 +1,13 @@
-"""The machine of the parser: tokens, tables, and the loop that goes from a text to what a builder makes of it.
+"""The LALR parser: tokens, tables, and the loop that passes a text to a builder.
 
-The tables are grammar.json, which make_tables.py makes of grammar.lark with the library Lark. They are kept ready-made
-because making them takes a tenth of a second, and importing Lark as long again; loading them takes a millisecond. So
-nothing is prepared beforehand: a process that is never asked about an expression pays nothing.
+The tables are grammar.json, which make_tables.py creates from grammar.lark with the library Lark. They are stored,
+because creating them takes a tenth of a second, and importing Lark takes as long again; loading them takes a
+millisecond. So nothing is prepared in advance, and a process without expressions has no cost.
 
-A contextual lexer: in every state of the parser only those terminals are tried that can stand there. The regular
-expression that tries them is made when the parser comes into such a state for the first time.
+The lexer is contextual: in each state of the parser, it tries only the terminals that are allowed there. The regular
+expression for them is compiled when the parser first enters such a state.
 
-Several threads may parse at once: what they share is made anew at worst, and is the same then.
+Several threads may parse at once: in the worst case they create shared objects twice, with the same content.
 """
 
 import json
@@ -26,7 +26,7 @@ _TokensOfState = frozenset[str]
 
 
 class Token(str):
-    """A piece of a text: of which terminal, and where it begins."""
+    """A token of a text: its terminal and its position."""
 
     __slots__ = ("position", "type")
 
@@ -35,10 +35,10 @@ class Token(str):
 
 
 class Unexpected(Exception):
-    """Where the parser cannot go on.
+    """A position at which the parser cannot continue.
 
-    `wanted` are the terminals that could have stood there, `found` is the token that stands there instead: None if
-    there is none of any kind, an empty one at the end of the text.
+    `wanted`: the terminals that are allowed there. `found`: the token that is there instead, None if the text is not a
+    token, "" at the end of the text.
     """
 
     def __init__(self, position: int, wanted: frozenset[str], found: str | None) -> None:
@@ -49,20 +49,20 @@ class Unexpected(Exception):
 
 
 class Part(NamedTuple):
-    """What a symbol of a rule gives to the children of its node."""
+    """The children that a symbol of a rule adds to the rule's node."""
 
     place: int
-    spread: bool  # the symbol there is a list: its members are children
-    absent: int  # how many optional symbols before it are not there, and are None
+    spread: bool  # the symbol is a list, whose members are the children
+    absent: int  # number of absent optional symbols before it; each becomes None
 
 
 class Rule(NamedTuple):
     origin: str
     size: int
     method: str | None  # of the builder; None: the children as a list, which another rule spreads
-    single: bool  # there is one child only, and it stands for itself
-    parts: tuple[Part, ...] | None  # None: all symbols, as they are
-    absent: int  # how many optional symbols at the end are not there
+    single: bool  # the rule has one child, which is its value
+    parts: tuple[Part, ...] | None  # None: all symbols, unchanged
+    absent: int  # number of absent optional symbols at the end
 
 
 class _Reduction(NamedTuple):
@@ -72,7 +72,7 @@ class _Reduction(NamedTuple):
 
 
 def _action(rule: Rule, builder: object) -> _Action:
-    """What makes a value of the values of a rule's symbols."""
+    """Return the function that makes the value of a rule from the values of its symbols."""
     build: _Action | None = None if rule.method is None else getattr(builder, rule.method)
     parts, absent = rule.parts, rule.absent
     if rule.single:
@@ -88,7 +88,7 @@ def _action(rule: Rule, builder: object) -> _Action:
                     children.append(values[place])
                 elif children:
                     children += values[place]
-                else:  # of no use to anybody else; copying would take time by the square of the length
+                else:  # the list has no other user; copying it repeatedly would take quadratic time
                     children = values[place]
             if absent:
                 children += [None] * absent
@@ -99,14 +99,14 @@ def _action(rule: Rule, builder: object) -> _Action:
 
 
 class Parser:
-    """One grammar with the builder of its nodes."""
+    """A parser for one grammar, with the builder of its nodes."""
 
     def __init__(self, tables: Mapping[str, Any], builder: object) -> None:
-        """tables: as make_tables.py makes them. builder: has a method for every rule that makes a node."""
+        """tables: as created by make_tables.py. builder: has a method for every rule that makes a node."""
         self._patterns: dict[str, str] = dict(tables["terminals"])
         self._ignored: frozenset[str] = frozenset(tables["ignored"])
         self._starts: dict[str, list[int]] = tables["starts"]
-        # By symbol: the state that comes next, or the reduction, counted from -1 downwards.
+        # By symbol: the next state, or the reduction, counted from -1 downwards.
         self._states: list[dict[str, int]] = tables["states"]
         self._reductions = []
         for origin, size, method, single, parts, absent in tables["rules"]:
@@ -117,7 +117,7 @@ class Parser:
         self._scanner_of: dict[_TokensOfState, re.Pattern[str]] = {}
 
     def parse(self, text: str, start: str) -> Any:
-        """What the builder made of the whole text; raises Unexpected, and whatever the builder raises."""
+        """Return the builder's value for the whole text. Raises Unexpected, and exceptions of the builder."""
         state, end_state = self._starts[start]
         states = [state]
         values: list[Any] = []
@@ -169,7 +169,7 @@ class Parser:
         return "|".join(f"(?P<{name}>{form})" for name, form in self._patterns.items() if name in terminals)
 
     def _scanner(self, state: int) -> re.Pattern[str]:
-        """What finds the next token in a state; the same for states that want the same."""
+        """The regular expression for the next token in a state. States with the same terminals share it."""
         terminals = self._terminals(state) - {END}
         made = self._scanner_of.get(terminals)
         if made is None:
@@ -179,17 +179,17 @@ class Parser:
 
     @cached_property
     def _everywhere(self) -> re.Pattern[str]:
-        """What finds a token of any kind."""
+        """The regular expression for a token of any kind."""
         return re.compile(self._alternatives(frozenset(self._patterns)))
 
     def _nothing_fits(self, text: str, position: int, state: int) -> Unexpected:
-        """None of what may stand here does; perhaps something that may stand elsewhere."""
+        """The error for a position at which no allowed terminal matches. Another terminal may match there."""
         elsewhere = self._everywhere.match(text, position)
         wanted = self._terminals(state) - {END}
         return Unexpected(position, wanted, None if elsewhere is None else elsewhere[0])
 
 
 def shipped_tables() -> dict[str, Any]:
-    """Those of this version's grammar."""
+    """The tables of this version's grammar."""
     tables: dict[str, Any] = json.loads(files(__package__).joinpath(TABLES_FILE).read_text("utf-8"))
     return tables

@@ -1,11 +1,11 @@
-"""Makes grammar.json, the tables of the parser, of grammar.lark.
+"""Creates grammar.json, the tables of the parser, from grammar.lark.
 
     python -m amps.expressions.make_tables
 
-To be run when the grammar has changed; a test says so. This is the only module that needs Lark, which works out the
-LALR table, makes plain rules of optional and repeated symbols, and finds out in which order terminals must be tried.
-What it made is written down in the terms of lalr.py, states in the order in which they are reached, so that
-the same grammar gives the same file.
+Run it after a change of the grammar; a test detects outdated tables. This is the only module that needs Lark. Lark
+calculates the LALR table, converts optional and repeated symbols to plain rules, and determines the order in which
+terminals are tried. The result is written in the terms of lalr.py, with states in the order in which they are reached,
+so that the same grammar gives the same file.
 """
 
 import json
@@ -35,7 +35,7 @@ def make(grammar: str) -> dict[str, Any]:
     assert isinstance(everywhere, BasicLexer)
 
     order = [table.start_states[start] for start in STARTS]
-    for state in order:  # grows meanwhile
+    for state in order:  # the loop appends to it
         targets = {str(symbol): step for symbol, (kind, step) in table.states[state].items() if kind is Shift}
         order += [step for _, step in sorted(targets.items()) if step not in order]
     number = {state: place for place, state in enumerate(order)}
@@ -48,7 +48,7 @@ def make(grammar: str) -> dict[str, Any]:
             for symbol, (kind, step) in table.states[state].items()
         }
         states.append(dict(sorted(row.items())))
-    # A terminal that is a plain text wins over one that happens to take it too, where both may stand.
+    # A terminal that is a fixed text takes precedence over a pattern that also matches it, where both are allowed.
     assert not any({"EVERYTHING", "ARITHMETIC"} <= row.keys() for row in states)
     return {
         "starts": {
@@ -88,7 +88,7 @@ def _rule(rule: LarkRule) -> Rule:
 
 
 def _places_left_empty(rule: LarkRule) -> list[int]:
-    """How many optional symbols are not there before each symbol of a rule, and at its end."""
+    """The numbers of absent optional symbols before each symbol of a rule, and at its end."""
     counts = [0]
     for is_empty in rule.options.empty_indices:
         if is_empty:

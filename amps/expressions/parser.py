@@ -1,11 +1,11 @@
-"""From text to syntax tree.
+"""Parsing: from text to syntax tree.
 
-The grammar is grammar.lark; here its rules become nodes while the LALR parser of lalr.py runs, which keeps its own
-stack: the depth of an expression is limited by us, not by Python. What is not a matter of form (known functions,
-numbers of arguments, what may stand where) is checks.py's.
+The grammar is grammar.lark. Its rules become nodes here, while the LALR parser of lalr.py runs. That parser keeps its
+own stack, so the depth of an expression is limited by DEPTH_MAX, not by Python. Everything that is not form (known
+functions, numbers of arguments, usage) is checked in checks.py.
 
-The parser is made when the first expression comes, once per process: that takes milliseconds, as its tables are
-ready-made.
+The parser is created for the first expression, once per process. That takes milliseconds, because its tables are
+stored.
 """
 
 import re
@@ -46,20 +46,20 @@ DEPTH_MAX: Final = 1000
 
 _TOO_DEEP = f"the expression is nested more than {DEPTH_MAX} deep"
 # Atomic groups, not possessive ones: those match wrongly in early releases of Python 3.11.
-_PARENTHESES = re.compile(  # and what they may be part of without being any: strings and names in brackets
+_PARENTHESES = re.compile(  # and the tokens that may contain them: strings and names in brackets
     r"""(?<![A-Za-z0-9_])[rR](?:'[^']*+'|"[^"]*+")|'[^'\\]*+(?>(?:\\.[^'\\]*+)*)'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"|\[[^\]]*+\]|[()]""",
     re.DOTALL,
 )
 
-_PATTERN_PLACE = 1  # which argument of PATTERN_FUNCTIONS is the pattern
+_PATTERN_PLACE = 1  # index of the pattern among the arguments of PATTERN_FUNCTIONS
 
-# Parts of tokens that the grammar made of several ones.
+# The parts of tokens that combine several simple tokens.
 _CONSTANT = re.compile(
     r"""[0-9][-+.0-9eE]*+|'[^'\\]*+(?>(?:\\.[^'\\]*+)*)'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)\"""", re.DOTALL
 )
 _COMPARED = re.compile(r"([^ \t\r\n\f\v=!<>]+)[ \t\r\n\f\v]*([=!<>]+)[ \t\r\n\f\v]*(.+)", re.DOTALL)
 
-# How tightly comparisons bind, tightest first; what follows an operand without being a comparison binds least.
+# Precedence of comparisons, tightest first. Tests (BETWEEN, IN, LIKE, IS ...) bind least.
 _RANKS = {"==": 0, ">": 1, ">=": 2, "<": 3, "<=": 4, "!=": 5}
 _RANK_OF_TESTS = 6
 _SAME_OPERATORS = {"=": "==", "<>": "!=", "MOD": "%"}
@@ -67,7 +67,7 @@ _SAME_OPERATORS = {"=": "==", "<>": "!=", "MOD": "%"}
 
 @dataclass(frozen=True, slots=True)
 class Construction:
-    """A field constructor as it was written. `hints` are tokens, in the order in which they came."""
+    """The parts of a field constructor. `hints` are tokens, in the order of the text."""
 
     source: Node
     destination: Field | None
@@ -76,7 +76,7 @@ class Construction:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """What follows the left operand of a comparison."""
+    """The operator and right operand of a comparison."""
 
     op: str
     right: Node
@@ -93,7 +93,7 @@ def _limited(node: Node) -> Node:
 
 
 def _limit_parentheses(text: str) -> None:
-    """Parentheses leave no nodes, and have a limit of their own, which needs no parser: none costs much then."""
+    """Limit the depth of parentheses, which leave no nodes, before the parser runs: otherwise they could cost much."""
     if text.count("(") <= DEPTH_MAX:
         return
     depth = 0
@@ -107,7 +107,7 @@ def _limit_parentheses(text: str) -> None:
 
 
 def _chain(kind: type[And] | type[Or], written: list[Node]) -> Node:
-    """One chain of all parts."""
+    """Join parts to one chain. Parts that are chains of the same kind are merged into it."""
     parts: list[Node] = []
     for part in written:
         parts += part.parts if isinstance(part, kind) else (part,)
@@ -120,10 +120,10 @@ def _operator(token: Token) -> str:
 
 
 class _Builder:
-    """Makes nodes of the grammar's rules; methods are named as rules and their alternatives."""
+    """Makes nodes from the grammar's rules. Methods have the names of rules and their alternatives."""
 
     def chain(self, children: list[Any]) -> Node:
-        """AND before OR."""
+        """AND binds tighter than OR."""
         groups = [[children[0]]]
         for token, condition in zip(children[1::2], children[2::2], strict=True):
             if token.type == "AND":
@@ -138,7 +138,7 @@ class _Builder:
         return _limited(Not(value, position=token.position))
 
     def predicate(self, children: list[Any]) -> Node:
-        """Put comparisons and tests in their order of precedence, equals from left to right."""
+        """Apply comparisons and tests in their order of precedence, those of equal precedence from left to right."""
         operands: list[Node] = [children[0]]
         waiting: list[_Comparison] = []
 
@@ -188,7 +188,7 @@ class _Builder:
     def like(self, children: list[Any]) -> _Test:
         negation, _, token = children
         pattern, raw = pattern_of(token)
-        position = token.position  # of the pattern: that is what may be wrong
+        position = token.position  # of the pattern, which may be invalid
         return _negated(negation, lambda value: Like(value, pattern, raw, position=position))
 
     def affix(self, children: list[Any]) -> _Test:
@@ -205,7 +205,7 @@ class _Builder:
         return _negated(negation, lambda value: made(value, position=position))
 
     def arithmetic(self, children: list[Any]) -> Node:
-        """Products before sums, both from left to right."""
+        """Apply products before sums, both from left to right."""
         total: Node | None = None
         sign: Token | None = None
         product: Node = children[0]
@@ -244,7 +244,7 @@ class _Builder:
         return _signed(sign, _limited(Call(name, tuple(arguments), position=token.position)))
 
     def call_of_everything(self, children: list[Any]) -> Node:
-        """COUNT(*) counts records, as COUNT(1) does."""
+        """COUNT(*) counts records, like COUNT(1)."""
         sign, token, everything = children
         if token.upper() != "COUNT":
             raise Refusal("only COUNT takes '*'", everything.position)
@@ -265,14 +265,14 @@ class _Builder:
 
 
 def _literal(written: str, position: int) -> Literal:
-    """A number or a string that is not raw."""
+    """A number, or a string that is not raw."""
     if written[0] in "'\"":
         return Literal(string_of(written), written=written, position=position)
     return Literal(number_of(written), position=position)
 
 
 def _members(children: list[Node | Token]) -> tuple[Node, ...]:
-    """What a list holds, of which some constants may have come in one piece."""
+    """The members of a list. Several constants may be one token."""
     members: list[Node] = []
     for child in children:
         if isinstance(child, Token):
@@ -317,7 +317,7 @@ def _parser() -> Parser:
 
 
 def source_text(text: str | bytes) -> str:
-    """An expression as the parser takes it. Bytes that are no UTF-8 are kept, as surrogates."""
+    """The text that the parser reads. Bytes that are not UTF-8 are kept, as surrogates."""
     if isinstance(text, bytes):
         length = len(text)
         text = text.decode("utf-8", "surrogateescape")
@@ -327,7 +327,7 @@ def source_text(text: str | bytes) -> str:
         try:
             length = len(text.encode("utf-8", "surrogateescape"))
         except UnicodeEncodeError as error:
-            raise ExpressionError("this is no character", error.start, text) from None
+            raise ExpressionError("this is not a valid character", error.start, text) from None
     if length > TEXT_BYTES_MAX:
         reason = f"the expression is {length} bytes long, {TEXT_BYTES_MAX} are allowed"
         raise ExpressionError(reason, min(len(text), TEXT_BYTES_MAX), text)
@@ -335,13 +335,13 @@ def source_text(text: str | bytes) -> str:
 
 
 def parse_expression(text: str) -> Node:
-    """The tree of an expression; of a text from `source_text`."""
+    """The tree of an expression. text: a result of `source_text`."""
     node: Node = _parsed(text, "expression")
     return node
 
 
 def parse_construction(text: str) -> Construction:
-    """The parts of a field constructor; of a text from `source_text`."""
+    """The parts of a field constructor. text: a result of `source_text`."""
     construction: Construction = _parsed(text, "field_constructor")
     return construction
 

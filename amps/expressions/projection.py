@@ -1,7 +1,7 @@
-"""Projections: the fields that a view or an aggregated query makes of the messages of a group.
+"""Projections: the fields that a view or an aggregated query calculates from the messages of a group.
 
-A Projection is made once of its constructors and bound to a set of fields for each place where messages are read. What
-it gives then makes groups, which take messages in and out (amps/_core/expressions/aggregates).
+A Projection is created once from its constructors, and bound to a set of fields for each reader of messages. The bound
+projection creates groups, which add and remove messages (amps/_core/expressions/aggregates.pxi).
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from amps.expressions.syntax import Path
 
 
 class Projection:
-    """The fields of a projection, in its order."""
+    """The fields of a projection, in order."""
 
     def __init__(self, constructors: Sequence[FieldConstructor]) -> None:
-        """ValueError: a constructor that no single topic's messages have the values for, or a wrong hint."""
+        """ValueError: a constructor that needs more than the messages of one topic, or a hint that is not allowed."""
         aggregations = []
         for constructor in constructors:
             if Hint.SET_CURRENT in constructor.hints:
                 raise ValueError(
-                    "HINT SET_CURRENT belongs into preprocessing and enrichment, not into a projection"
+                    "HINT SET_CURRENT is allowed in preprocessing and enrichment, not in a projection"
                 )
             aggregations.append(_aggregation(constructor.expression))
         parts = {part.path: part for aggregation in aggregations for part in aggregation.parts}
@@ -45,9 +45,9 @@ class Projection:
         )
 
     def bind(self, fields: FieldSet, limit_bytes: int = GROUP_BYTES_MAX) -> BoundProjection:
-        """The projection for messages that are read for a set of fields, which its fields are added to.
+        """Bind the projection to the set of fields that messages are read for. Its fields are added to the set.
 
-        limit_bytes: what the values that one group keeps may take.
+        limit_bytes: limit of the values that one group keeps.
         """
         parts = [
             (part.path, part.function, part.text, part.program, part.delimiter, part.whole)

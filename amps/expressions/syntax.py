@@ -1,15 +1,14 @@
 """The syntax tree of an expression.
 
-Nodes are immutable and say what was written, in one way only: `<>` and `!=` are the same Compare, `x NOT IN y` is
-Not(In), `x IS NOT NULL` is Not(IsNull). What may be written where is not decided here (checks.py).
+Nodes are immutable and have one form for each meaning: `<>` and `!=` are the same Compare, `x NOT IN y` is Not(In),
+`x IS NOT NULL` is Not(IsNull). checks.py decides which nodes are allowed in which place.
 
-Every node has a `position`, the character offset of what is characteristic of it (an operator, a name), and a `depth`,
-counted from the leaves; neither takes part in comparisons. A chain of ANDs or ORs is one node. Trees can be as deep as
-the parser admits, which is deeper than Python's stack: passes over them go through `fold`, or keep a stack of their
-own.
+Every node has a `position`, the character offset of its characteristic token (an operator, a name), and a `depth`,
+counted from the leaves. Neither takes part in comparisons. A chain of ANDs or ORs is one node. Trees can be as deep as
+the parser allows, which is deeper than Python's stack: functions over trees use `fold`, or an explicit stack.
 
-A path is a tuple of steps: bytes are names (an attribute's begins with "@"), integers subscripts within the path. A
-subscript at the end is not part of the path, but `element` of the Field.
+A path is a tuple of steps: bytes are names (an attribute's begins with "@"), integers are subscripts within the path. A
+subscript at the end is not part of the path, but the `element` of the Field.
 """
 
 from collections.abc import Callable
@@ -55,7 +54,7 @@ class Literal(Node):
 
 @dataclass(frozen=True, slots=True)
 class Pattern(Node):
-    """The pattern argument of a function, as it was written; of a raw one every character stands for itself."""
+    """The pattern argument of a function, as written. In a raw pattern every character is literal."""
 
     value: bytes
     raw: bool
@@ -114,7 +113,7 @@ class Between(Parent):
 
 @dataclass(frozen=True, slots=True)
 class OneOfMany(Parent):
-    """A value and the list it is held against."""
+    """A value and the list that it is compared with."""
 
     value: Node
     members: tuple[Node, ...]
@@ -138,7 +137,7 @@ class EndsWith(OneOfMany):
 
 @dataclass(frozen=True, slots=True)
 class Like(Parent):
-    """`pattern` as it was written: escapes are for the pattern engine. Raw: every character stands for itself."""
+    """`pattern` as written: the pattern engine resolves its escapes. raw: every character is literal."""
 
     value: Node
     pattern: bytes
@@ -177,9 +176,9 @@ class Not(Parent):
 
 @dataclass(frozen=True, slots=True)
 class Chain(Parent):
-    """Two or more parts, looked at from left to right until the result is known.
+    """Two or more parts, evaluated from left to right until the result is known.
 
-    No part is a chain of the same kind: for the documented tables it makes no difference how they are grouped.
+    No part is a chain of the same kind: by the documented truth tables, grouping makes no difference.
     """
 
     parts: tuple[Node, ...]
@@ -199,7 +198,7 @@ class Or(Chain):
 
 @dataclass(frozen=True, slots=True)
 class Call(Parent):
-    """`name` in capitals."""
+    """A function call. `name` is in upper case."""
 
     name: str
     arguments: tuple[Node, ...]

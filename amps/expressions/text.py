@@ -1,8 +1,8 @@
-"""From syntax tree back to text, in one way only.
+"""Conversion of a syntax tree to canonical text.
 
-Two expressions with the same tree have the same text, and a text read back gives the tree it was made of; so it serves
-to find filters that are identical. Parentheses stand where they are needed, and round every predicate that is an
-operand of another one: its place in the order of comparisons need not be known to read it.
+Two expressions with the same tree have the same text, and parsing the text gives the same tree again. So the text
+identifies equal filters. Parentheses are written where they are needed, and around every predicate that is an operand
+of another one, so that a reader need not know the precedence of comparisons.
 """
 
 import re
@@ -137,7 +137,10 @@ def _literal(value: int | float | bytes | None) -> str:
 
 
 def _pattern(pattern: bytes, raw: bool) -> str:
-    """In the quotes that need no backslash, if there are such; the backslash before others is the pattern's own."""
+    """A pattern in quotes that need no backslash, if possible.
+
+    A backslash before other quotes belongs to the pattern.
+    """
     content = _decoded(pattern)
     if raw:
         quote = '"' if "'" in content else "'"

@@ -1,6 +1,6 @@
-"""What the tokens of the grammar stand for: numbers, strings, patterns and fields.
+"""The values of tokens: numbers, strings, patterns and fields.
 
-The lexer has made sure of their form; what is refused here is what a regular expression cannot say.
+The lexer has checked their form. This module refuses only what a regular expression cannot express.
 """
 
 import re
@@ -10,12 +10,12 @@ from amps.expressions.errors import Refusal, shown
 from amps.expressions.syntax import Path
 
 STEPS_MAX: Final = 1000
-SUBSCRIPT_MAX: Final = 2**24 - 1  # what an instruction of the machine can hold
+SUBSCRIPT_MAX: Final = 2**24 - 1  # the limit of an instruction of the machine
 
 _UNSIGNED_MAX = 2**64 - 1
 _UNSIGNED_DIGITS = 20
 
-# Three octal digits are an escape only if they are one byte.
+# Three octal digits are an escape only if their value fits one byte.
 _ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|([0-3][0-7]{2})|(.))", re.DOTALL)
 _ESCAPED_LETTERS = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"f": b"\f", b"r": b"\r"}
 _PAIR = re.compile(r"\\(.)", re.DOTALL)
@@ -25,12 +25,12 @@ _BLANKS = " \t\r\n\f\v"
 
 
 def encoded(text: str) -> bytes:
-    """The bytes of a part of an expression; those that were no UTF-8 come out as they went in."""
+    """The bytes of a part of an expression. Bytes that are not UTF-8 are restored."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def number_of(token: str) -> int | float:
-    """An integer if it is written as one and 64 bits hold it, else a double."""
+    """An integer if it is written as one and fits 64 bits, otherwise a double."""
     if token.isdigit():
         digits = token.lstrip("0") or "0"
         if len(digits) <= _UNSIGNED_DIGITS and (value := int(digits)) <= _UNSIGNED_MAX:
@@ -56,9 +56,9 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def pattern_of(token: str) -> tuple[bytes, bool]:
-    """A quoted literal in the place of a pattern, and whether it is raw.
+    """The value of a quoted literal that is a pattern, and whether it is raw.
 
-    Escapes are the pattern engine's; only the backslash before the enclosing quote was for us.
+    The pattern engine resolves the escapes. Only a backslash before the enclosing quote is removed here.
     """
     if token[0] in "rR":
         return encoded(token[2:-1]), True
@@ -70,12 +70,12 @@ def pattern_of(token: str) -> tuple[bytes, bool]:
 
 
 def path_of(token: str, position: int) -> Path:
-    """The path of a field that has names only."""
+    """The path of a field without subscripts and qualifiers."""
     return _checked(tuple(encoded(token[1:]).split(b"/")), position)
 
 
 def identifier_of(token: str, position: int) -> tuple[Path, int | None, tuple[str, ...]]:
-    """Path, subscript at its end, and qualifiers."""
+    """Path, final subscript, and qualifiers of a field."""
     if "[" not in token:
         return path_of(token, position), None, ()
     qualifiers: list[str] = []

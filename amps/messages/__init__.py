@@ -1,8 +1,8 @@
-"""Message types: how fields are found in messages and written to them (expressions.md §12).
+"""Message types: how fields are read from messages and written to them (expressions.md §12).
 
-One module per type, each a subclass of MessageType (base.py) made of TypeSettings (settings.py), which is what a
-configuration says about it. MODULES is the one list of them: a new type is a module and a line here. Nothing here reads
-files of configuration or knows the server; both ask for types by name.
+There is one module per type, with a subclass of MessageType (base.py) that is created from TypeSettings (settings.py),
+the settings of the type in a configuration. MODULES lists all types: a new type is a module and an entry there. This
+package reads no configuration files and does not depend on the server; both look up types by name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 STANDARD_MESSAGE_TYPES: Final = ("json", "fix", "nvfix", "xml", "bson", "msgpack", "bflat", "binary")
-"""Message types that exist without being declared, each called as its module is."""
+"""Message types that need no declaration. Each has the name of its module."""
 
 MODULES: Final[Mapping[str, type[MessageType]]] = {
     "json": JsonType,
@@ -52,20 +52,20 @@ MODULES: Final[Mapping[str, type[MessageType]]] = {
 
 
 def standard_settings() -> dict[str, TypeSettings]:
-    """The types of a configuration that declares none, by name."""
+    """The types of a configuration without declarations, by name."""
     return {name: TypeSettings(name, name) for name in STANDARD_MESSAGE_TYPES}
 
 
 def make_message_type(settings: TypeSettings, known: Mapping[str, MessageType]) -> MessageType:
-    """One type. known: those made before, which the parts of a composite may be of.
+    """Create one type. known: the types created before, which the parts of a composite may have.
 
-    ValueError: settings that cannot work, with a sentence for who wrote them.
+    ValueError: the settings are not valid. Its text is for the author of the configuration.
     """
     return MODULES[settings.module](settings, known)
 
 
 def make_message_types(settings: Iterable[TypeSettings]) -> dict[str, MessageType]:
-    """All types of a configuration, by name; in its order, because composites are made of earlier ones."""
+    """Create all types of a configuration, by name; in its order, because composites consist of earlier types."""
     made: dict[str, MessageType] = {}
     for one in settings:
         made[one.name] = make_message_type(one, made)

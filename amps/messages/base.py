@@ -1,8 +1,8 @@
-"""What the server needs to know about a message type, whatever its format.
+"""The interface between the server and a message type, independent of its format.
 
-A type is one module here: a subclass of MessageType that makes two objects, both compiled and both with a state of
-their own. An Extractor finds fields in messages; a MessageBuilder writes messages with given fields. Nothing else in
-the server knows formats.
+A type is one module of this package: a subclass of MessageType that creates two objects, both compiled and both with
+state. An Extractor finds fields in messages; a MessageBuilder writes messages with given fields. No other part of the
+server depends on formats.
 """
 
 from abc import ABC, abstractmethod
@@ -16,14 +16,17 @@ class MessageType(ABC):
     """One configured message type."""
 
     def __init__(self, settings: TypeSettings, known: Mapping[str, "MessageType"]) -> None:
-        """known: types that are there already, for composites. ValueError: settings that cannot work."""
+        """known: the types created before, for composites. ValueError: the settings are not valid."""
         self.settings = settings
         self.name = settings.name
 
     @abstractmethod
     def extractor(self) -> Extractor:
-        """A new extractor. It keeps state: each user has its own."""
+        """Create an extractor. It has state, so each user needs its own."""
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> MessageBuilder:
-        """A new builder of messages with these fields. ValueError: this type cannot hold them, or builds nothing."""
+        """Create a builder of messages with these fields.
+
+        ValueError: the type cannot hold them, or cannot be written.
+        """
         raise ValueError(f"the message type {self.name} cannot be written by the server")

@@ -1,4 +1,4 @@
-"""BFlat: a flat row of typed values and arrays of them."""
+"""BFlat: a flat sequence of typed values and arrays."""
 
 from collections.abc import Iterable
 

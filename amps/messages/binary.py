@@ -1,4 +1,4 @@
-"""The message type binary: bytes that nobody looks into."""
+"""The message type binary: bytes whose content is never read."""
 
 from amps._core.messages.struct import BinaryExtractor
 from amps._core.values.fields import Extractor

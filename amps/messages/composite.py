@@ -1,7 +1,7 @@
 """Composite types: messages whose parts are messages of other types (expressions.md §12.6).
 
-composite-local keeps the parts apart, so that the first step of a path is the number of a part; composite-global merges
-them into one set of paths, which is why no field of it can be written: nobody knows to which part.
+composite-local keeps the parts separate: the first step of a path is the number of a part. composite-global merges the
+parts into one set of paths. Its fields cannot be written, because a path does not identify a part.
 """
 
 from collections.abc import Iterable, Mapping

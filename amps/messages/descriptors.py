@@ -1,7 +1,7 @@
-"""What a FileDescriptorSet says: message types and their fields, as the extractor takes them.
+"""Reading a FileDescriptorSet: message types and their fields, in the form that the extractor needs.
 
-Descriptors are protobuf messages themselves, of which a few fields matter here; so they are read by hand, and no
-library is needed at run time. They come from the compiler, which has checked names, numbers and references.
+Descriptors are protobuf messages themselves, and only a few of their fields are needed. They are decoded here, so that
+no library is needed at run time. The compiler creates them and has checked names, numbers and references.
 """
 
 import ast
@@ -16,7 +16,7 @@ from amps._core.messages.protobuf import ProtobufField
 DOUBLE, FLOAT, BOOL, STRING, GROUP, MESSAGE, BYTES, ENUM = 1, 2, 8, 9, 10, 11, 12, 14
 REPEATED: Final = 3
 Default = bool | int | float | bytes | None
-# A field of a descriptor: a number, or bytes that are text or a descriptor within.
+# The fields of a descriptor: numbers, or bytes that are a text or an inner descriptor.
 Parts = list[tuple[int, int | bytes]]
 
 
@@ -30,7 +30,7 @@ class FieldDescription:
     default_text: str | None = None
     oneof: int = -1
     implicit: bool = False
-    """Whether it is present, with the default of its type, wherever it is absent."""
+    """Whether an absent field counts as present, with the default of its type."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class MessageDescription:
 
 @dataclass(slots=True)
 class Descriptions:
-    """All message types and enums by their full names, and the syntax of the last file, which is the one asked for."""
+    """All message types and enums by their full names, and the syntax of the last file, the one that was compiled."""
 
     messages: dict[str, MessageDescription] = field(default_factory=dict)
     enums: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -58,11 +58,11 @@ def descriptions(descriptor_set: bytes) -> Descriptions:
 
 
 def schema(described: Descriptions, type_name: str) -> tuple[tuple[ProtobufField, ...], ...]:
-    """The message type of that name and all that it refers to, it being the first."""
+    """The message type with this name, followed by all types that it refers to."""
     order = [type_name]
     numbers = {type_name: 0}
     made = []
-    for name in order:  # which grows meanwhile
+    for name in order:  # the loop appends to it
         fields = []
         for one in described.messages[name].fields:
             message = -1
@@ -88,14 +88,14 @@ def schema(described: Descriptions, type_name: str) -> tuple[tuple[ProtobufField
 
 
 def _default(described: FieldDescription, all_described: Descriptions) -> Default:
-    """What an absent field counts as; None: it is absent."""
+    """The value of an absent field; None: it stays absent."""
     text = described.default_text
     if text is None:
         if not described.implicit or described.kind in (MESSAGE, GROUP):
             return None
         zeros: dict[int, Default] = {DOUBLE: 0.0, FLOAT: 0.0, BOOL: False, STRING: b"", BYTES: b""}
         if described.kind == ENUM:
-            # The first one; of enums whose first value must be zero, that.
+            # The first value. In an enum whose first value must be zero, it is zero.
             return next(iter(all_described.enums[described.type_name].values()), 0)
         return zeros.get(described.kind, 0)
     if described.kind == BOOL:
@@ -103,7 +103,7 @@ def _default(described: FieldDescription, all_described: Descriptions) -> Defaul
     if described.kind == STRING:
         return text.encode()
     if described.kind == BYTES:
-        # Escaped as in C, quotes too; what the compiler writes of that reads the same in Python.
+        # Escaped as in C, also quotes. The escapes that the compiler writes are the same in Python.
         return bytes(ast.literal_eval(f"b'{text}'"))
     if described.kind == ENUM:
         return all_described.enums[described.type_name][text]
@@ -115,7 +115,7 @@ def _default(described: FieldDescription, all_described: Descriptions) -> Defaul
     return int(text)
 
 
-# The numbers in what follows are those of google/protobuf/descriptor.proto.
+# The numbers below are those of google/protobuf/descriptor.proto.
 
 
 def _read_file(descriptor: bytes, into: Descriptions) -> None:
@@ -151,7 +151,7 @@ def _read_message(descriptor: bytes, scope: str, into: Descriptions) -> str:
         elif number == 7:
             made.is_map_entry = (7, 1) in parts(content)
     if made.is_map_entry:
-        for one in made.fields:  # what an entry lacks is a default, whatever the syntax
+        for one in made.fields:  # a missing field of an entry has its default, in every syntax
             one.implicit = True
     into.messages[name] = made
     return name
@@ -159,7 +159,7 @@ def _read_message(descriptor: bytes, scope: str, into: Descriptions) -> str:
 
 def _read_field(descriptor: bytes, syntax: str) -> FieldDescription:
     made = FieldDescription()
-    alone = False  # proto3's `optional` is a oneof of one
+    alone = False  # proto3's `optional` is a oneof with one member
     for number, content in parts(descriptor):
         if isinstance(content, bytes):
             if number == 1:
@@ -202,7 +202,7 @@ def _text(held: Parts, wanted: int) -> str:
 
 
 def parts(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message that has numbers and bytes only: as all descriptors, but for their options."""
+    """The fields of a message that contains only numbers and bytes, as all descriptors do, apart from their options."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

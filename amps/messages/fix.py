@@ -1,4 +1,4 @@
-"""FIX and NVFIX: flat messages of `tag=value` pairs. FIX has numbers for tags, NVFIX names."""
+"""FIX and NVFIX: flat messages of `tag=value` pairs. Tags of FIX are numbers, those of NVFIX names."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,7 +17,7 @@ class NvfixType(MessageType):
         super().__init__(settings, known)
         separator = settings.field_separator
         if not 0 <= separator <= 255:
-            raise ValueError(f"FieldSeparator {separator} is no byte: give a number from 0 to 255")
+            raise ValueError(f"FieldSeparator {separator} is not a byte: give a number from 0 to 255")
         if separator in self._not_separators:
             raise ValueError(
                 f"FieldSeparator {separator} ({chr(separator)!r}) may be part of every field: give another"

@@ -10,7 +10,7 @@ from amps.messages.settings import TypeSettings
 
 
 class ProtobufType(MessageType):
-    """The module protobuf. The files are compiled when the type is made."""
+    """The module protobuf. The files are compiled when the type is created."""
 
     def __init__(self, settings: TypeSettings, known: Mapping[str, MessageType]) -> None:
         super().__init__(settings, known)
@@ -19,11 +19,11 @@ class ProtobufType(MessageType):
         described = descriptions(compiled(settings.proto_paths, settings.proto_file))
         if described.syntax not in ("proto2", "proto3"):
             raise ValueError(
-                f"{settings.proto_file} is of another syntax than proto2 and proto3: {described.syntax}"
+                f"{settings.proto_file} has another syntax than proto2 and proto3: {described.syntax}"
             )
         type_name = settings.proto_type.removeprefix(".")
         if type_name not in described.top_level:
-            there = ", ".join(described.top_level) or "none at all"
+            there = ", ".join(described.top_level) or "none"
             raise ValueError(f"{settings.proto_file} has no message {type_name}; there are: {there}")
         self._schema = schema(described, f".{type_name}")
 

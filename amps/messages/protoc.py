@@ -1,7 +1,7 @@
-"""Compiling .proto files: finding the compiler, telling it where files are, and what it says of faults.
+"""Compiling .proto files: finding the compiler, passing it the directories, and reporting its errors.
 
-The compiler is the original one, as a program. It comes with the extra `protobuf` of this package, or from the system.
-What it makes of the files, a FileDescriptorSet, is read by descriptors.py.
+The compiler is the original program. It is installed with the extra `protobuf` of this package, or by the system.
+descriptors.py reads its output, a FileDescriptorSet.
 """
 
 import shutil
@@ -16,19 +16,21 @@ COMPILE_SECONDS_MAX: Final = 60
 
 
 def compiled(proto_paths: Iterable[tuple[str, Path]], proto_file: str) -> bytes:
-    """The file and all that it imports, as a FileDescriptorSet. proto_paths: alias and directory.
+    """Compile the file and its imports to a FileDescriptorSet. proto_paths: pairs of alias and directory.
 
     ValueError: there is no compiler, or it refuses the file.
     """
     command = [_compiler()]
     for alias, directory in proto_paths:
-        # The compiler divides at colons, and at the first `=` what a file is called from where it is.
+        # The compiler splits the option at colons, and the alias from the directory at the first `=`.
         if ":" in f"{alias}{directory}" or "=" in alias:
             raise ValueError(
-                f"the directory {directory} with alias {alias!r}: neither takes a colon, nor the alias an equals sign"
+                f"directory {directory} with alias {alias!r}: neither may contain a colon, nor the alias an equals sign"
             )
         if not directory.is_dir():
-            raise ValueError(f"{directory} is no directory: ProtoPath takes one, with an alias or without")
+            raise ValueError(
+                f"{directory} is not a directory: give one in ProtoPath, with or without an alias"
+            )
         command.append(f"--proto_path={alias}={directory}")
     if proto_file.startswith(("-", "@")):
         raise ValueError(f"{proto_file}: the name of a ProtoFile begins neither with - nor with @")
@@ -48,7 +50,7 @@ def compiled(proto_paths: Iterable[tuple[str, Path]], proto_file: str) -> bytes:
 
 
 def _compiler() -> str:
-    # Beside this interpreter first: a server that is started by its full path has no environment activated.
+    # Beside this interpreter first: a server that is started by its full path has no activated environment.
     found = shutil.which(COMPILER, path=sysconfig.get_path("scripts")) or shutil.which(COMPILER)
     if found is None:
         raise ValueError(

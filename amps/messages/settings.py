@@ -1,4 +1,4 @@
-"""What a configuration says about one message type (expressions.md §12.2), read and typed."""
+"""The settings of one message type in a configuration (expressions.md §12.2), as typed values."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class TypeSettings:
-    """One message type. Elements that its module does not know keep their defaults.
+    """The settings of one message type. Elements that its module does not use keep their defaults.
 
-    name: what transports and topics call it. module: which implementation. field_separator: byte between fields of
-    fix and nvfix. early_termination: json's EarlyTerminationOptimization. parts: names of the types of a composite's
-    parts. proto_paths: alias and directory. fields: declarations of a struct, `/path = specifier`.
+    name: as used by transports and topics. module: the implementation. field_separator: byte between fields of fix and
+    nvfix. early_termination: json's EarlyTerminationOptimization. parts: names of the types of a composite's parts.
+    proto_paths: alias and directory. fields: declarations of a struct, `/path = specifier`.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Struct: fields of fixed size, one behind the other, as the configuration declares them (expressions.md §12.5).
+"""Struct: consecutive fields of fixed size, as declared in the configuration (expressions.md §12.5).
 
-Declarations are read here; the extractor gets offsets and kinds. Types are little-endian unless they say otherwise, and
-no alignment is inserted.
+Declarations are parsed here; the extractor receives offsets and kinds. Types are little-endian by default, and no
+alignment is inserted.
 """
 
 import re
@@ -20,7 +20,7 @@ SIZES_BYTES: Final = {
     **dict.fromkeys("qQnNd", 8),
 }
 COUNTED: Final = "xcsSp"
-"""Types whose count is a size in bytes. Of these only `c` may do without one."""
+"""Types whose count is a size in bytes. Only `c` may have no count."""
 MESSAGE_BYTES_MAX: Final = 1 << 31
 
 
@@ -38,7 +38,7 @@ class StructType(MessageType):
 
 
 def layout(declarations: tuple[str, ...]) -> tuple[StructField, ...]:
-    """Where each field stands. Padding takes room and is no field."""
+    """The offset of each field. Padding takes space but is not a field."""
     fields: list[StructField] = []
     taken: set[tuple[bytes, ...]] = set()
     passed: set[tuple[bytes, ...]] = set()
@@ -82,5 +82,5 @@ def parsed(declaration: str) -> tuple[tuple[bytes, ...], str, str, int]:
     if not count and kind != "c":
         raise ValueError(f"{declaration!r}: the type {kind!r} needs a count, its size in bytes, in front")
     if len(count) > 10 or int(count or 1) == 0:
-        raise ValueError(f"{declaration!r}: {count} bytes are no size of a field")
+        raise ValueError(f"{declaration!r}: {count} bytes is not a valid size of a field")
     return steps, byte_order, kind, int(count or 1)

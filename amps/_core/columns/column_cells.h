@@ -1,9 +1,9 @@
-/* A value as a message has it, put into a column of the type that is wanted: converted if it fits, else not put.
+/* Put a value of a message into a column of the requested type: it is converted if it fits, else not put.
  *
- * What fits is what Spark's JSON reader lets fit: integers into every integer type that is wide enough, numbers into
- * floating point and decimals, texts into dates, moments and base64, anything scalar into strings. Text does not become a
- * number, and 1.0 no integer; but the values of FIX and NVFIX are all text, and so these become whatever they read as.
- * Numbers for moments are seconds, integers or not. */
+ * The conversions are those of Spark's JSON reader: integers fit every integer type that is wide enough, numbers fit
+ * floating point and decimals, texts fit dates, timestamps and base64, and every scalar fits strings. Text is not
+ * converted to a number, and 1.0 not to an integer. But values of FIX and NVFIX are all text, so these are converted to
+ * the requested type. Numbers for timestamps are seconds, with or without a fraction. */
 #ifndef AMPS_COLUMN_CELLS_H
 #define AMPS_COLUMN_CELLS_H
 
@@ -22,13 +22,13 @@ enum cell_kind {
     CELL_UNSIGNED = 3, /* integer, its bits: above the largest signed one */
     CELL_DOUBLE = 4,   /* double_ */
     CELL_MILLIS = 5,   /* integer: since 1970-01-01T00:00Z */
-    CELL_MICROS = 6,   /* the same */
+    CELL_MICROS = 6,   /* integer: as CELL_MILLIS, in microseconds */
     CELL_NUMBER = 7,   /* text of a number */
     CELL_TEXT = 8,     /* a string */
     CELL_BYTES = 9,    /* bytes that may be text */
     CELL_UNTYPED = 10, /* text of a format without types */
-    CELL_RAW = 11,     /* text of an object or array */
-    CELL_DECIMAL = 12  /* text of a decimal number, or of one that is none */
+    CELL_RAW = 11,     /* text of an object or array, as in the message */
+    CELL_DECIMAL = 12  /* text of a decimal number, or of NaN or infinity */
 };
 
 typedef struct {
@@ -54,7 +54,7 @@ static inline int cell_is_word(const column_cell *cell, const char *lower) {
     return 1;
 }
 
-/* Names that stand for numbers. Only whole texts. */
+/* Read a name of a number: NaN or an infinity. It must be the whole text. */
 static int cell_named_double(const column_cell *cell, double *number) {
     const uint8_t *at = cell->text;
     uint32_t length = cell->length;
@@ -128,8 +128,8 @@ static inline int cell_double(const column_cell *cell, double *result) {
     }
 }
 
-/* The shortest text that reads back as the same number, NaN and infinities as Spark and JSON write them; -1: there is no
- * memory. Only the interpreter can make it, so who does not hold it takes it for that long. */
+/* The shortest text that reads back as the same number, with NaN and infinities as in Spark and JSON; -1: out of
+ * memory. Only the interpreter can make it, so the GIL is acquired meanwhile. */
 static int cell_double_text(double number, char *text, size_t size) {
     PyGILState_STATE held;
     char *made;
@@ -146,7 +146,7 @@ static int cell_double_text(double number, char *text, size_t size) {
     return length;
 }
 
-/* The decimal digits of a number that is no text; -1: it has none. */
+/* The decimal digits of a number that is not text; -1: it is not a number. */
 static int cell_digits(const column_cell *cell, char *text, size_t size) {
     switch (cell->kind) {
     case CELL_INTEGER: case CELL_MILLIS: case CELL_MICROS:
@@ -273,8 +273,8 @@ static int column_put_date(column_store *store, column *self, const column_cell 
            column_put_fixed(store, self, &days, 4);
 }
 
-/* Put a value at the end of a column. False: it does not fit, or is null, and nothing was put. base64: the format has no
- * other way to write bytes. */
+/* Put a value at the end of a column. False: it does not fit, or is null, and nothing was put. base64: text is base64,
+ * because the format has no other way to write bytes. */
 static inline int column_put(column_store *store, column *self, const column_cell *cell, int base64) {
     int64_t integer;
     double number;

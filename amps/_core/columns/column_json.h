@@ -1,15 +1,15 @@
-/* A JSON message into columns: one pass along message and columns, from the first byte to the end of the object.
+/* Read a JSON message into columns, in one pass from its first byte to the end of the object.
  *
- * What nobody wants is stepped over, but it must be well-formed (RFC 8259), for a message counts as a whole or not at
- * all. Of a repeated name the last value counts, as in Spark and most readers; what stands behind the object is not
- * looked at. Beyond the RFC the tokens NaN, Infinity, -Infinity and +INF, -INF are numbers, as Python and Spark write
- * and read them. Recursion goes as deep as the columns do.
+ * Members without a column are skipped, but must be well-formed (RFC 8259), because a message counts as a whole or not
+ * at all. Of a repeated name the last value counts, as in Spark and most readers. Bytes behind the object are ignored.
+ * Beyond the RFC, the tokens NaN, Infinity, -Infinity and +INF, -INF are numbers, as Python and Spark write and read
+ * them. The depth of recursion is that of the columns.
  *
- * Who writes messages writes them alike: each object is read in the expectation that its members are those of the one
- * before, in the same order, with blanks in the same places, and where that holds a name takes one comparison. Most
- * values are plain: a short integer, a short text without escapes, null, with a comma or closing brace right behind.
- * Those are tried first, where so many bytes are left that none of them need be counted. A try may be wrong and costs
- * nothing but time: whatever it does not know, or did not put as it should, is read again by the rules. */
+ * Messages of one publisher are usually alike. So each object is read with the expectation that it has the same members
+ * as the previous one, in the same order and with the same blanks. Where that is true, a name takes one comparison.
+ * Most values are plain: a short integer, a short text without escapes, or null, followed directly by a comma or
+ * closing brace. These are tried first, while so many bytes remain that no length must be checked. A failed try only
+ * costs time: the value is then read again by the general rules, and a cell that the try has put is removed. */
 #ifndef AMPS_COLUMN_JSON_H
 #define AMPS_COLUMN_JSON_H
 
@@ -17,8 +17,8 @@
 #include "json_text.h"
 
 enum {
-    COLUMN_JSON_DEPTH_MAX = 1024, /* of what is stepped over */
-    COLUMN_JSON_PLAIN_BYTES = 18, /* of a plain value at most: a quote, a vector of text and quote, what is behind */
+    COLUMN_JSON_DEPTH_MAX = 1024, /* of skipped values */
+    COLUMN_JSON_PLAIN_BYTES = 18, /* maximum of a plain value: a quote, a vector of text and quote, the next byte */
     COLUMN_JSON_NEAR_BYTES = COLUMN_EXPECTED_BYTES + COLUMN_JSON_PLAIN_BYTES
 };
 
@@ -31,8 +31,8 @@ static uint32_t column_json_unit(const uint8_t *at) {
     return unit;
 }
 
-/* Text between quotes without its escapes, all of which are valid. out: as much room as the text. A half of a surrogate
- * pair is a question mark, as in Java. */
+/* Resolve the escapes of the text of a string; all escapes are valid. out: as much room as the text. Half of a
+ * surrogate pair becomes a question mark, as in Java. */
 static uint32_t column_json_unescape(const uint8_t *at, const uint8_t *end, uint8_t *out) {
     uint8_t *to = out;
     while (at < end) {
@@ -79,7 +79,7 @@ static uint32_t column_json_unescape(const uint8_t *at, const uint8_t *end, uint
     return (uint32_t)(to - out);
 }
 
-/* The string whose content begins at `at`: the place behind its quote; NULL: malformed. */
+/* Read the string whose content begins at `at`. Return the position behind its quote; NULL: malformed. */
 static inline const uint8_t *column_json_string(
     column_store *store, const uint8_t *at, const uint8_t *end, const uint8_t **text, uint32_t *length
 ) {
@@ -100,7 +100,7 @@ static inline const uint8_t *column_json_string(
     return stop;
 }
 
-/* Behind a number that RFC 8259 does not know; NULL: it is none of these either. */
+/* The position behind a number that RFC 8259 does not define; NULL: it is not such a number. */
 static const uint8_t *column_json_named_number(const uint8_t *at, const uint8_t *end) {
     static const char *const names[] = {"NaN", "Infinity", "-Infinity", "+Infinity", "-INF", "+INF"};
     for (uint32_t name = 0; name < sizeof names / sizeof *names; name++) {
@@ -110,21 +110,21 @@ static const uint8_t *column_json_named_number(const uint8_t *at, const uint8_t 
     return NULL;
 }
 
-/* Of the word in which a number begins the top bit of each byte that cannot go on with it, and maybe of some above the
- * first: of what is no digit, and of what follows a zero in front. */
+/* For the word in which a number begins: the top bit of each byte that cannot continue it, and possibly of bytes above
+ * the first one. Such a byte is not a digit, or follows a leading zero. */
 static inline uint64_t column_json_integer_stops(uint64_t word) {
     return number_others(word) | (((word & 0xFF) - 1) & 0x8000);
 }
 
-/* Behind an integer of up to seven characters, as most numbers are: found, and read, in one word, of which all bytes
- * are there. Whether it has a minus takes no branch, for nobody could foretell it. NULL: it is something else; so it
- * is, too, if neither a comma nor a closing brace is at the place that is returned. */
+/* Read an integer of up to seven characters, as most numbers are, from one word; all its bytes must exist. Return the
+ * position behind it. The minus sign takes no branch, because it could not be predicted. NULL: it is another value. It
+ * is also another value if there is neither a comma nor a closing brace at the returned position. */
 static inline const uint8_t *column_json_short_integer(const uint8_t *at, int64_t *integer) {
     uint64_t word = number_word(at) ^ NUMBER_ZEROS;
     uint64_t negative = (uint8_t)word == ('-' ^ '0');
     uint64_t stops = column_json_integer_stops(word) ^ negative << 7;
     uint32_t bits;
-    if (!stops || stops & 0x80 || (uint16_t)word == ('-' ^ '0')) return NULL; /* the latter is "-0" */
+    if (!stops || stops & 0x80 || (uint16_t)word == ('-' ^ '0')) return NULL; /* the last condition is for "-0" */
     bits = (uint32_t)__builtin_ctzll(stops) & 56;
     at += bits / 8;
     if (at[-1] == '-') return NULL;
@@ -133,7 +133,7 @@ static inline const uint8_t *column_json_short_integer(const uint8_t *at, int64_
     return at;
 }
 
-/* Behind a string, number or literal that nobody wants; NULL: malformed. */
+/* The position behind a string, number or literal without a column; NULL: malformed. */
 static inline const uint8_t *column_json_skip_scalar(const uint8_t *at, const uint8_t *end) {
     const uint8_t *stop;
     if (*at == '"') {
@@ -149,7 +149,7 @@ static inline const uint8_t *column_json_skip_scalar(const uint8_t *at, const ui
     return stop ? stop : column_json_named_number(at, end);
 }
 
-/* From the name of a member to its value. */
+/* The position of the value of the member whose name is at `at`; NULL: malformed. */
 static const uint8_t *column_json_skip_name(const uint8_t *at, const uint8_t *end) {
     if (*at != '"') return NULL;
     at = column_json_skip_scalar(at, end);
@@ -160,7 +160,7 @@ static const uint8_t *column_json_skip_name(const uint8_t *at, const uint8_t *en
     return at == end ? NULL : at;
 }
 
-/* Behind a value that nobody wants, whatever is in it; NULL: malformed, or deeper than readers go. */
+/* The position behind a value without a column; NULL: malformed, or nested deeper than COLUMN_JSON_DEPTH_MAX. */
 static const uint8_t *column_json_skip(const uint8_t *at, const uint8_t *end) {
     uint64_t objects[COLUMN_JSON_DEPTH_MAX / 64]; /* a bit for each level: an object, or an array */
     uint32_t depth = 0;
@@ -202,7 +202,7 @@ static const uint8_t *column_json_array(
     column_store *store, column *self, const uint8_t *at, const uint8_t *end, int *put
 );
 
-/* A value, put at the end of a column if it fits there. The place behind it; NULL: malformed. */
+/* Read a value and put it at the end of a column if it fits. Return the position behind it; NULL: malformed. */
 static const uint8_t *column_json_value(
     column_store *store, column *self, const uint8_t *at, const uint8_t *end, int *put
 ) {
@@ -249,7 +249,7 @@ static const uint8_t *column_json_value(
     return at;
 }
 
-/* The same of what is no short integer and no string. */
+/* The same as column_json_skip_plain, for values that are neither a short integer nor a string. */
 static __attribute__((noinline)) const uint8_t *column_json_skip_rarer(const uint8_t *at, const uint8_t *end) {
     const uint8_t *stop;
     if (memcmp(at, "null", 4) == 0) return at + 4;
@@ -257,8 +257,8 @@ static __attribute__((noinline)) const uint8_t *column_json_skip_rarer(const uin
     return stop == end ? NULL : stop;
 }
 
-/* Behind a value that nobody wants, if it is plain, or any number; that many bytes are there. NULL, or a place where
- * neither a comma nor a closing brace is: it is something else. */
+/* The position behind a value without a column, if it is plain or a number. COLUMN_JSON_PLAIN_BYTES bytes must exist.
+ * NULL, or a position with neither a comma nor a closing brace: it is another value. */
 static inline const uint8_t *column_json_skip_plain(const uint8_t *at, const uint8_t *end) {
     uint64_t word = number_word(at) ^ NUMBER_ZEROS, stops = column_json_integer_stops(word);
     if (!(stops & 0x80)) {
@@ -273,12 +273,13 @@ static inline const uint8_t *column_json_skip_plain(const uint8_t *at, const uin
     return column_json_skip_rarer(at, end);
 }
 
-/* Behind a plain value, put into its column as the cell of the row; that many bytes are there. NULL, or a place where
- * neither a comma nor a closing brace is: it is something else, and what may be put is to be taken back. */
+/* Put a plain value into its column as the cell of the row, and return the position behind it. COLUMN_JSON_PLAIN_BYTES
+ * bytes must exist. NULL, or a position with neither a comma nor a closing brace: it is another value, and the caller
+ * removes a cell that was put. */
 static inline const uint8_t *column_json_plain_value(
     column_store *store, column *self, uint32_t row, const uint8_t *at
 ) {
-    if (self->length != row) return NULL; /* the name was there before */
+    if (self->length != row) return NULL; /* the name is repeated */
     assert(row < self->capacity);
     switch (self->kind) {
     case COLUMN_BYTE: case COLUMN_SHORT: case COLUMN_INT: case COLUMN_LONG: {
@@ -299,7 +300,7 @@ static inline const uint8_t *column_json_plain_value(
             __m128i bytes = _mm_loadu_si128((const __m128i *)(at + 1));
             __m128i escapes = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
             uint32_t quotes = json_equal(bytes, '"');
-            uint32_t others = (uint32_t)_mm_movemask_epi8(_mm_or_si128(bytes, escapes)); /* and what is not ASCII */
+            uint32_t others = (uint32_t)_mm_movemask_epi8(_mm_or_si128(bytes, escapes)); /* and not ASCII */
             if (!quotes || (others & (quotes ^ (quotes - 1)))) return NULL;
             length = (uint32_t)__builtin_ctz(quotes);
             _mm_storeu_si128((__m128i *)(self->data + begin), bytes);
@@ -316,7 +317,8 @@ static inline const uint8_t *column_json_plain_value(
     return at + 4;
 }
 
-/* The elements of an array that begin at `at`. One that does not fit makes all of it null; null fits everywhere. */
+/* Read the elements of an array that begin at `at`. An element that does not fit makes the array null; null always
+ * fits. */
 static const uint8_t *column_json_array(
     column_store *store, column *self, const uint8_t *at, const uint8_t *end, int *put
 ) {
@@ -358,7 +360,7 @@ static inline int column_json_is_half_expected(const column_expected *expected, 
 }
 #endif
 
-/* Whether a member begins as expected. There are more bytes than are expected at most. */
+/* Whether a member begins as expected. COLUMN_EXPECTED_BYTES bytes and one more must exist. */
 static inline int column_json_is_expected(const column_expected *expected, const uint8_t *at) {
 #if defined(__SSE2__)
     return column_json_is_half_expected(expected, at, 0) &&
@@ -368,7 +370,7 @@ static inline int column_json_is_expected(const column_expected *expected, const
 #endif
 }
 
-/* The same where fewer may be there, and something must follow. */
+/* The same near the end of the message, where fewer bytes may exist. At least one byte must follow. */
 static __attribute__((noinline)) int column_json_is_expected_last(
     const column_expected *expected, const uint8_t *at, const uint8_t *end
 ) {
@@ -376,7 +378,7 @@ static __attribute__((noinline)) int column_json_is_expected_last(
     return end - at > (int64_t)expected->length && memcmp(at, expected->text, expected->length) == 0;
 }
 
-/* Expect from now on that a member begins with that text. */
+/* Set the expected text with which a member begins. */
 static void column_json_expect(column_expected *expected, const uint8_t *text, size_t length, column *member) {
     uint32_t bits = (uint32_t)(((uint64_t)1 << length) - 1);
     memcpy(expected->text, text, length);
@@ -386,14 +388,14 @@ static void column_json_expect(column_expected *expected, const uint8_t *text, s
     expected->member = member;
 }
 
-/* The other brace of the object whose brace is at `at`, if it has no members; else NULL. */
+/* The closing brace of the object whose opening brace is at `at`, if it has no members; else NULL. */
 static __attribute__((noinline)) const uint8_t *column_json_empty_end(const uint8_t *at, const uint8_t *end) {
     at = json_skip_space(at + 1, end);
     return at < end && *at == '}' ? at : NULL;
 }
 
-/* The value of the member that has its comma or brace at `at`, and its column, NULL if nobody wants it; from now on it
- * is expected. NULL: malformed. */
+/* Read the name of the member that has its comma or brace at `at`, and make it the expected one. Return the position of
+ * its value, and its column in `member`, NULL if there is none. NULL: malformed. */
 static __attribute__((noinline)) const uint8_t *column_json_unexpected(
     column_store *store, column *self, column_expected *expected, const uint8_t *at, const uint8_t *end, column **member
 ) {
@@ -413,8 +415,8 @@ static __attribute__((noinline)) const uint8_t *column_json_unexpected(
     return at;
 }
 
-/* A member's value of any kind, put into its column, in place of one that may be there. member: NULL, nobody wants it.
- * The comma or brace behind it; NULL: malformed. */
+/* Read a member's value of any kind and put it into its column, in place of a cell that may exist. member: NULL if it
+ * has no column. Return the position of the comma or brace behind it; NULL: malformed. */
 static __attribute__((noinline)) const uint8_t *column_json_any_value(
     column_store *store, column *member, uint32_t row, const uint8_t *at, const uint8_t *end
 ) {
@@ -432,13 +434,13 @@ static __attribute__((noinline)) const uint8_t *column_json_any_value(
     return at < end && (*at == ',' || *at == '}') ? at : NULL;
 }
 
-/* The object whose brace is at `at`: a cell of a struct. The place behind it; NULL: malformed. */
+/* Read the object whose brace is at `at` as a cell of a struct. Return the position behind it; NULL: malformed. */
 static const uint8_t *column_json_object(column_store *store, column *self, const uint8_t *at, const uint8_t *end) {
     const uint32_t row = self->length;
     const uint8_t *near_end = end - at > COLUMN_JSON_NEAR_BYTES ? end - COLUMN_JSON_NEAR_BYTES : at;
     column_expected *expected = self->expected;
     if (!column_reserve(store, self)) return NULL;
-    do { /* a member, of which `at` is the brace or comma in front */
+    do { /* for each member, with the brace or comma in front of it at `at` */
         const uint8_t *value, *stop = NULL;
         column *member;
         int has_room = at < near_end;
@@ -451,7 +453,7 @@ static const uint8_t *column_json_object(column_store *store, column *self, cons
                 at = stop;
                 break;
             }
-            if (expected == self->expected + COLUMN_EXPECTED_MAX) expected--; /* never known, so none is behind it */
+            if (expected == self->expected + COLUMN_EXPECTED_MAX) expected--; /* the last entry, never known */
             value = column_json_unexpected(store, self, expected, at, end, &found);
             if (!value) return NULL;
             member = found;
@@ -468,7 +470,7 @@ static const uint8_t *column_json_object(column_store *store, column *self, cons
     return at + 1;
 }
 
-/* A message. False: malformed, or no object. */
+/* Read a message. False: malformed, or not an object. */
 static int column_json_message(column_store *store, column *root, const uint8_t *at, const uint8_t *end) {
     at = json_skip_space(at, end);
     return at < end && *at == '{' && column_json_object(store, root, at, end) != NULL;

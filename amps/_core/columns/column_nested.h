@@ -1,7 +1,7 @@
-/* A MessagePack or BSON message into columns: maps and arrays of values that carry their types.
+/* Read a MessagePack or BSON message into columns. Both formats are nested maps and arrays of values with types.
  *
- * Of a repeated key the last value counts, as in the readers that make dictionaries. A message is well-formed from its
- * first byte to its last, or malformed. Recursion goes as deep as the columns do. */
+ * Of a repeated key the last value counts, as in readers that produce dictionaries. A message must be well-formed from
+ * its first byte to its last. The depth of recursion is that of the columns. */
 #ifndef AMPS_COLUMN_NESTED_H
 #define AMPS_COLUMN_NESTED_H
 
@@ -10,11 +10,11 @@
 #include "msgpack_wire.h"
 
 enum {
-    COLUMN_MSGPACK_TIMESTAMP = 0xFF, /* the type of the extension: -1 */
+    COLUMN_MSGPACK_TIMESTAMP = 0xFF, /* type of the timestamp extension: -1 */
     COLUMN_NANOS_MAX = 999999999
 };
 
-/* A moment as MessagePack's own extension has it. */
+/* Read the timestamp extension of MessagePack. */
 static int column_msgpack_moment(const msgpack_item *item, int64_t *micros) {
     int64_t seconds, nanos = 0;
     const uint8_t *at = item->text;
@@ -37,7 +37,7 @@ static int column_msgpack_moment(const msgpack_item *item, int64_t *micros) {
            !__builtin_add_overflow(*micros, nanos / 1000, micros);
 }
 
-/* A scalar as a cell. head: its first byte. */
+/* Convert a scalar to a cell. head: its first byte. */
 static void column_msgpack_cell(const column *self, uint8_t head, const msgpack_item *item, column_cell *cell) {
     cell->kind = CELL_NULL;
     cell->text = item->text;
@@ -66,7 +66,7 @@ static const uint8_t *column_msgpack_array(
     column_store *store, column *self, const uint8_t *at, const uint8_t *end, uint32_t count, int *put
 );
 
-/* A value, put at the end of a column if it fits there. The place behind it; NULL: malformed. */
+/* Read a value and put it at the end of a column if it fits. Return the position behind it; NULL: malformed. */
 static const uint8_t *column_msgpack_value(
     column_store *store, column *self, const uint8_t *at, const uint8_t *end, int *put
 ) {
@@ -90,7 +90,7 @@ static const uint8_t *column_msgpack_value(
     return at;
 }
 
-/* So many elements of an array. One that does not fit makes all of it null; nil fits everywhere. */
+/* Read `count` elements of an array. An element that does not fit makes the array null; nil always fits. */
 static const uint8_t *column_msgpack_array(
     column_store *store, column *self, const uint8_t *at, const uint8_t *end, uint32_t count, int *put
 ) {
@@ -112,7 +112,7 @@ static const uint8_t *column_msgpack_array(
     return at;
 }
 
-/* So many pairs of a map: a cell of a struct. */
+/* Read the pairs of a map as a cell of a struct. */
 static const uint8_t *column_msgpack_map(
     column_store *store, column *self, const uint8_t *at, const uint8_t *end, uint32_t pairs
 ) {
@@ -137,14 +137,14 @@ static const uint8_t *column_msgpack_map(
     return at;
 }
 
-/* A message. False: malformed, or no map. */
+/* Read a message. False: malformed, or not a map. */
 static int column_msgpack_message(column_store *store, column *root, const uint8_t *at, const uint8_t *end) {
     msgpack_item item = {0};
     at = msgpack_read(at, end, &item);
     return at && item.kind == MSGPACK_MAP && column_msgpack_map(store, root, at, end, item.length) == end;
 }
 
-/* A scalar of BSON, all of which is there, put at the end of a column if it fits. */
+/* Put a complete scalar of BSON at the end of a column if it fits. */
 static int column_bson_scalar(column_store *store, column *self, uint8_t type, const uint8_t *at, const uint8_t *stop) {
     uint8_t made[BSON_DECIMAL_TEXT_MAX];
     column_cell cell = {.kind = CELL_NULL, .text = at};
@@ -216,7 +216,7 @@ static int column_bson_scalar(column_store *store, column *self, uint8_t type, c
     return column_put(store, self, &cell, 0);
 }
 
-/* Whether a value is one of those that stand for none. */
+/* Whether values of a type count as null. */
 static inline int column_bson_is_null(uint8_t type) {
     return type == BSON_NULL || type == BSON_UNDEFINED || type == BSON_MIN_KEY || type == BSON_MAX_KEY;
 }
@@ -224,7 +224,7 @@ static inline int column_bson_is_null(uint8_t type) {
 static int column_bson_document(column_store *store, column *self, const uint8_t *at, const uint8_t *stop);
 static int column_bson_array(column_store *store, column *self, const uint8_t *at, const uint8_t *stop, int *put);
 
-/* A value between two places, put at the end of a column if it fits there. False: malformed. */
+/* Read the value from `at` to `stop` and put it at the end of a column if it fits. False: malformed. */
 static int column_bson_value(
     column_store *store, column *self, uint8_t type, const uint8_t *at, const uint8_t *stop, int *put
 ) {
@@ -238,7 +238,7 @@ static int column_bson_value(
     return 1;
 }
 
-/* The elements of an array; their names say nothing that their order does not. One that does not fit makes all null. */
+/* Read the elements of an array; their names are ignored. An element that does not fit makes the array null. */
 static int column_bson_array(column_store *store, column *self, const uint8_t *at, const uint8_t *stop, int *put) {
     const uint8_t *end = stop - 1, *behind;
     int fits = 1, element_put;
@@ -263,7 +263,7 @@ static int column_bson_array(column_store *store, column *self, const uint8_t *a
     return 1;
 }
 
-/* The elements of a document: a cell of a struct. False: malformed. */
+/* Read the elements of a document as a cell of a struct. False: malformed. */
 static int column_bson_document(column_store *store, column *self, const uint8_t *at, const uint8_t *stop) {
     const uint8_t *end = stop - 1, *name, *behind;
     uint32_t row = self->length;
@@ -288,7 +288,7 @@ static int column_bson_document(column_store *store, column *self, const uint8_t
     return 1;
 }
 
-/* A message. */
+/* Read a message. False: malformed. */
 static int column_bson_message(column_store *store, column *root, const uint8_t *at, const uint8_t *end) {
     return bson_document_end(at, end) == end && column_bson_document(store, root, at, end);
 }

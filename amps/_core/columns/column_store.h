@@ -1,13 +1,13 @@
-/* Columns that grow a cell at a time, laid out as Arrow wants them: a bitmap of validity, and values, or offsets and
- * bytes, or children. They form a tree: the root is a struct, a row of which is one message.
+/* Columns that grow by one cell at a time, in the layout of Arrow: a bitmap of validity, and values, or offsets and
+ * bytes, or children. They form a tree. The root is a struct, and each of its rows is one message.
  *
- * A cell is put at the end of a column, or not at all. While a row is read the members of a struct may be ahead of it by
- * one cell, and the child of an array by any number: `column_truncate` takes all of that back, at any moment, so that a
- * message that turns out to be malformed leaves nothing behind. What cannot be had any more (memory, offsets of 31 bits)
- * is noted in the store, nothing is put from then on, and who began the row takes it back.
+ * A cell is put at the end of a column, or not at all. While a row is read, the members of a struct may have one cell
+ * more than the struct, and the child of an array any number. `column_truncate` removes these at any time, so that a
+ * malformed message leaves nothing behind. If memory or the 31 bits of offsets are exhausted, the store records the
+ * failure, nothing more is put, and the function that began the row removes it.
  *
- * Nearly all cells are valid, so only nulls are marked: wherever no null stands, behind the last cell too, the bitmap
- * has ones. The members of a struct have room for as many cells as it has itself. */
+ * Nearly all cells are valid, so only nulls are marked: the bitmap has ones for all other cells, and behind the last
+ * one. The members of a struct have room for at least as many cells as the struct. */
 #ifndef AMPS_COLUMN_STORE_H
 #define AMPS_COLUMN_STORE_H
 
@@ -34,7 +34,7 @@ enum column_kind {
     COLUMN_KINDS = 14
 };
 
-/* Bytes of a value; 0: a bit, or values of another form. */
+/* Bytes of a value; 0: booleans have one bit, other kinds have no fixed width. */
 static const uint8_t column_widths[COLUMN_KINDS] = {
     [COLUMN_BYTE] = 1,   [COLUMN_SHORT] = 2,    [COLUMN_INT] = 4,  [COLUMN_LONG] = 8,      [COLUMN_FLOAT] = 4,
     [COLUMN_DOUBLE] = 8, [COLUMN_DECIMAL] = 16, [COLUMN_DATE] = 4, [COLUMN_TIMESTAMP] = 8,
@@ -44,48 +44,48 @@ enum {
     COLUMN_CELLS_MIN = 64,
     COLUMN_CELLS_MAX = 1 << 30,
     COLUMN_BUCKETS = 256,
-    COLUMN_EXPECTED_MAX = 64,       /* members of an object that are foretold */
+    COLUMN_EXPECTED_MAX = 64,       /* members of an object that are predicted */
     COLUMN_EXPECTED_BYTES = 32
 };
 
-#define COLUMN_BYTES_MAX 0x7FFFFFFFu /* of one column of text: what offsets can say */
+#define COLUMN_BYTES_MAX 0x7FFFFFFFu /* of one column of text: the maximum of offsets */
 
 enum { COLUMN_FULL = 1, COLUMN_NO_MEMORY = 2 };
 
-/* How a member of an object began when one was read last that had a member at that place. Not known: with a byte that
- * none begins with. */
+/* How the member at a position of an object began when it was last read. Initially it is a byte with which no member
+ * begins. */
 typedef struct {
     _Alignas(16) uint8_t text[COLUMN_EXPECTED_BYTES]; /* from the brace or comma in front of its name to its value */
-    uint16_t bits[2];                                 /* one for each byte of it, in each half */
-    uint32_t length;                                  /* of it */
-    struct column *member;                            /* NULL = nobody wants it */
+    uint16_t bits[2];                                 /* one for each of its bytes, in each half */
+    uint32_t length;                                  /* of `text` */
+    struct column *member;                            /* NULL = it has no column */
 } column_expected;
 
 typedef struct column {
     uint8_t kind;
-    uint8_t precision;       /* of decimals: digits */
-    uint8_t scale;           /* of these, behind the point */
-    uint8_t spoiled;         /* of an array that is open: an element did not fit */
+    uint8_t precision;       /* of decimals: number of digits */
+    uint8_t scale;           /* of decimals: digits behind the point */
+    uint8_t spoiled;         /* of an array that is being read: an element did not fit */
     uint32_t length;         /* cells */
-    uint32_t capacity;       /* cells there is room for; a multiple of 64 */
+    uint32_t capacity;       /* number of cells there is room for; a multiple of 64 */
     uint32_t child_count;
-    uint8_t *validity;       /* a bit for each cell, 0 = null; ones behind them */
+    uint8_t *validity;       /* a bit for each cell, 0 = null; ones behind the last cell */
     uint8_t *values;         /* of the kinds with a width, and a bit for each boolean */
-    int32_t *offsets;        /* of strings, binary and arrays: one more than cells */
+    int32_t *offsets;        /* of strings, binary and arrays: one more than there are cells */
     uint8_t *data;           /* of strings and binary */
     uint64_t data_length;
     uint64_t data_capacity;
-    struct column *children; /* members of a struct; of an array its one column of elements */
+    struct column *children; /* of a struct its members; of an array its column of elements */
     int32_t *buckets;        /* of a struct: the first member whose name is in a bucket; -1 = none */
-    column_expected *expected; /* of a struct: by place in objects, and one more that is never known */
-    int32_t next_in_bucket;  /* of a member: the next one there */
+    column_expected *expected; /* of a struct: by position in objects, and one more that is never known */
+    int32_t next_in_bucket;  /* of a member: the next one in the same bucket */
     uint32_t name_length;
     uint8_t *name;           /* of a member; owned */
 } column;
 
 typedef struct {
-    int failure;             /* 0, or why nothing can be put any more */
-    uint8_t *scratch;        /* for text that must be made before it can be read */
+    int failure;             /* 0, or the reason why nothing more can be put */
+    uint8_t *scratch;        /* for text that is converted before it is read */
     uint64_t scratch_capacity;
 } column_store;
 
@@ -99,7 +99,7 @@ static int column_resize(void **buffer, uint64_t bytes) {
     return grown != NULL;
 }
 
-/* Room for so many cells, in the members of a struct first. */
+/* Make room for `capacity` cells, in the members of a struct first. */
 static int column_grow(column_store *store, column *self, uint32_t capacity) {
     uint64_t width = column_widths[self->kind];
     if (capacity > COLUMN_CELLS_MAX) {
@@ -157,7 +157,7 @@ static inline void column_mark_null(column *self) {
     self->validity[self->length / 8] &= (uint8_t)~(1 << self->length % 8);
 }
 
-/* How many cells are null. */
+/* The number of null cells. */
 static uint64_t column_nulls(const column *self) {
     uint64_t found = 0;
     for (uint32_t cell = 0; cell < self->length; cell += 64) {
@@ -168,7 +168,7 @@ static uint64_t column_nulls(const column *self) {
     return found;
 }
 
-/* Take back all cells but the first ones, and whatever was put into members or elements ahead of their owner. */
+/* Remove all cells but the first `length`, and all cells of members or elements beyond those of their owner. */
 static void column_truncate(column *self, uint32_t length) {
     if (self->length > length) {
         uint32_t byte = length / 8;
@@ -198,7 +198,7 @@ static void column_put_null(column_store *store, column *self) {
     self->length++;
 }
 
-/* A value is a cell, for which there is room. */
+/* Append a value as a cell, for which there is room. */
 static inline void column_close_fixed(column *self, const void *value, uint32_t width) {
     assert(width == column_widths[self->kind]);
     memcpy(self->values + (uint64_t)self->length * width, value, width);
@@ -221,7 +221,7 @@ static inline int column_put_bit(column_store *store, column *self, int value) {
     return 1;
 }
 
-/* The bytes up to `behind` are a cell, for which there is room. */
+/* Append the bytes up to `behind` as a cell, for which there is room. */
 static inline void column_close_bytes(column *self, uint64_t behind) {
     self->data_length = behind;
     self->offsets[self->length + 1] = (int32_t)behind;
@@ -237,7 +237,7 @@ static inline int column_put_bytes(column_store *store, column *self, const uint
     return 1;
 }
 
-/* A struct whose members are read: nulls for those that were missing. */
+/* Append a cell to a struct whose members are read. Missing members become null. */
 static inline int column_close_struct(column_store *store, column *self) {
     if (!column_reserve(store, self)) return 0;
     for (column *child = self->children, *behind = child + self->child_count; child < behind; child++)
@@ -246,7 +246,7 @@ static inline int column_close_struct(column_store *store, column *self) {
     return 1;
 }
 
-/* An array whose elements are read. */
+/* Append a cell to an array whose elements are read. */
 static inline int column_close_array(column_store *store, column *self) {
     if (!column_reserve(store, self)) return 0;
     self->offsets[self->length + 1] = (int32_t)self->children->length;
@@ -259,7 +259,7 @@ static inline uint32_t column_bucket(const uint8_t *name, uint32_t length) {
     return (name[0] * 31u + name[length - 1] * 7u + name[length / 2] * 3u + length) % COLUMN_BUCKETS;
 }
 
-/* The member of a struct by its name; NULL: nobody wants it. */
+/* The member of a struct by its name; NULL: there is no column. */
 static inline column *column_member(const column *self, const uint8_t *name, uint32_t length) {
     int32_t at = self->buckets[column_bucket(name, length)];
     while (at >= 0) {
@@ -270,7 +270,7 @@ static inline column *column_member(const column *self, const uint8_t *name, uin
     return NULL;
 }
 
-/* Make a column of zeroed memory ready for cells. The kind is set. */
+/* Prepare a column of zeroed memory for cells. Its kind must be set. */
 static int column_begin(column_store *store, column *self, uint32_t child_count) {
     if (!column_grow(store, self, COLUMN_CELLS_MIN)) return 0;
     if (self->offsets) self->offsets[0] = 0;
@@ -290,7 +290,7 @@ static int column_begin(column_store *store, column *self, uint32_t child_count)
     return 1;
 }
 
-/* Name a member that has none yet. */
+/* Set the name of a member. It must not have one. */
 static int column_name_member(column *self, uint32_t child, const uint8_t *name, uint32_t length) {
     column *member = &self->children[child];
     uint32_t bucket = column_bucket(name, length);

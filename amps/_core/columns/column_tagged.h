@@ -1,8 +1,8 @@
-/* A FIX or NVFIX message into columns: pairs of tag and value, on one level.
+/* Read a FIX or NVFIX message into columns: pairs of tag and value, on one level.
  *
- * Values are text, and become what is wanted of them. All values of a repeated tag are an array if that is wanted, else
- * the last one counts. A value without text is null. What makes a message malformed is what makes it so for filters: a
- * field without an equals sign or without a tag. */
+ * Values are text, and are converted to the type of their column. If the column is an array, it gets all values of a
+ * repeated tag, otherwise the last one counts. An empty value is null. A message is malformed by the same rules as for
+ * filters: a field without an equals sign or without a tag. */
 #ifndef AMPS_COLUMN_TAGGED_H
 #define AMPS_COLUMN_TAGGED_H
 
@@ -22,7 +22,7 @@ static void column_tagged_close(column_store *store, column *self) {
     } else if (self->children->length > (uint32_t)self->offsets[self->length]) column_close_array(store, self);
 }
 
-/* A message. False: malformed. */
+/* Read a message. False: malformed. */
 static int column_tagged_message(
     column_store *store, column *root, const uint8_t *at, const uint8_t *end, uint8_t separator, int numeric_tags
 ) {

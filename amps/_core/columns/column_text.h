@@ -1,9 +1,9 @@
-/* Dates, moments, decimal numbers and base64 from text. No function reads at or beyond `end`, and none needs the text to
- * be anything.
+/* Conversion of text to dates, timestamps, decimal numbers and base64. No function reads at or beyond `end`, and any
+ * text is allowed.
  *
- * Dates and moments are what Spark's casts from strings take: `[+-]yyyy[-m[m][-d[d]]]`, behind a whole date `T` or a
- * blank and `h[h][:m[m][:s[s][.digits]]]`, behind that a zone, `Z`, `UTC`, `GMT` or `[+-]h[h][:mm]`; blanks around it all.
- * Digits of seconds behind the sixth are cut off. FIX writes them as `yyyymmdd[-hh:mm[:ss[.digits]]]`. */
+ * Dates and timestamps have the forms of Spark's casts from strings: `[+-]yyyy[-m[m][-d[d]]]`, after a whole date `T`
+ * or a blank and `h[h][:m[m][:s[s][.digits]]]`, after that a zone, `Z`, `UTC`, `GMT` or `[+-]h[h][:mm]`, with blanks
+ * around it. Digits of seconds beyond the sixth are cut off. The form of FIX is `yyyymmdd[-hh:mm[:ss[.digits]]]`. */
 #ifndef AMPS_COLUMN_TEXT_H
 #define AMPS_COLUMN_TEXT_H
 
@@ -16,13 +16,13 @@ enum {
     COLUMN_DECIMAL_DIGITS_MAX = 38,
     COLUMN_DAY_S = 86400,
     COLUMN_YEAR_DIGITS_MAX = 7,
-    COLUMN_DAYS_MAX = 106751990 /* that 64 bits of microseconds reach, either way, and a day to spare */
+    COLUMN_DAYS_MAX = 106751990 /* range of 64 bits of microseconds in both directions, with a day to spare */
 };
 
 typedef struct {
     int64_t days;
     int64_t micros;   /* of the day, in the zone of the text */
-    int64_t offset_s; /* what that zone is ahead of UTC */
+    int64_t offset_s; /* offset of that zone from UTC */
 } column_moment;
 
 static inline int column_is_digit(uint8_t byte) {
@@ -33,7 +33,7 @@ static inline int column_is_blank(uint8_t byte) {
     return byte <= ' ';
 }
 
-/* So many digits; NULL: they are not there. */
+/* Read `least` to `most` digits; NULL: there are fewer or more. */
 static const uint8_t *column_digits(const uint8_t *at, const uint8_t *end, int least, int most, int64_t *number) {
     int count = 0;
     *number = 0;
@@ -49,7 +49,8 @@ static int column_days(int64_t year, int64_t month, int64_t day, int64_t *days) 
     return 1;
 }
 
-/* The date that a text begins with, and the place behind it; NULL: there is none. is_whole: year, month and day. */
+/* Read the date at the beginning of a text. Return the position behind it; NULL: there is none. is_whole: it has year,
+ * month and day. */
 static const uint8_t *column_date(const uint8_t *at, const uint8_t *end, int64_t *days, int *is_whole) {
     int64_t year, month = 1, day = 1;
     int negative = 0;
@@ -69,14 +70,14 @@ static const uint8_t *column_date(const uint8_t *at, const uint8_t *end, int64_t
     return column_days(negative ? -year : year, month, day, days) ? at : NULL;
 }
 
-/* The same as FIX writes it. */
+/* The same in the form of FIX. */
 static const uint8_t *column_fix_date(const uint8_t *at, const uint8_t *end, int64_t *days) {
     int64_t number;
     at = column_digits(at, end, 8, 8, &number);
     return at && column_days(number / 10000, number / 100 % 100, number % 100, days) ? at : NULL;
 }
 
-/* All of a zone. */
+/* Read a zone, which must be the whole text. */
 static int column_zone(const uint8_t *at, const uint8_t *end, int64_t *offset_s) {
     int64_t hours, minutes = 0;
     int negative;
@@ -103,7 +104,7 @@ static int column_zone(const uint8_t *at, const uint8_t *end, int64_t *offset_s)
     return 1;
 }
 
-/* All of a time of day, with its zone. */
+/* Read a time of day with its zone, which must be the whole text. */
 static int column_time(const uint8_t *at, const uint8_t *end, column_moment *moment) {
     int64_t hour, minute = 0, second = 0, micros = 0;
     at = column_digits(at, end, 1, 2, &hour);
@@ -123,7 +124,7 @@ static int column_time(const uint8_t *at, const uint8_t *end, column_moment *mom
     return at == end || column_zone(at, end, &moment->offset_s);
 }
 
-/* A moment as a text tells it. is_fix: FIX's forms, too. */
+/* Read a date and time. is_fix: also in the form of FIX. */
 static int column_read_moment(const uint8_t *at, const uint8_t *end, int is_fix, column_moment *moment) {
     int is_whole;
     const uint8_t *behind;
@@ -138,7 +139,7 @@ static int column_read_moment(const uint8_t *at, const uint8_t *end, int is_fix,
     return is_whole && (*at == 'T' || *at == ' ') && column_time(at + 1, end, moment);
 }
 
-/* Microseconds since 1970-01-01T00:00Z. Texts that name no zone are UTC. */
+/* Read microseconds since 1970-01-01T00:00Z. Texts without a zone are in UTC. */
 static int column_read_timestamp(const uint8_t *at, const uint8_t *end, int is_fix, int64_t *micros) {
     column_moment moment;
     if (!column_read_moment(at, end, is_fix, &moment) || moment.days > COLUMN_DAYS_MAX || moment.days < -COLUMN_DAYS_MAX) return 0;
@@ -146,7 +147,7 @@ static int column_read_timestamp(const uint8_t *at, const uint8_t *end, int is_f
     return 1;
 }
 
-/* Days since 1970-01-01; what stands behind a whole date and a `T` or a blank counts for nothing. */
+/* Read days since 1970-01-01. Text behind a whole date and a `T` or a blank is ignored. */
 static int column_read_date(const uint8_t *at, const uint8_t *end, int is_fix, int32_t *days) {
     int is_whole = 1;
     int64_t found;
@@ -164,8 +165,9 @@ static int column_read_date(const uint8_t *at, const uint8_t *end, int is_fix, i
     return *days == found;
 }
 
-/* A decimal number times ten to the power of `scale`, rounded half up (away from zero). False: the text is no number, or
- * it takes more digits than `precision`. Commas between digits are passed over if they may be there. */
+/* Read a decimal number and multiply it by ten to the power of `scale`, rounded half up (away from zero). False: the
+ * text is not a number, or the result has more digits than `precision`. Commas between digits are skipped if `commas`
+ * is set. */
 static int column_read_decimal(
     const uint8_t *at, const uint8_t *end, int precision, int scale, int commas, __int128 *number
 ) {
@@ -215,8 +217,8 @@ static int column_read_decimal(
     return 1;
 }
 
-/* What base64 (RFC 4648 §4, blanks among it passed over) stands for. out: room for three quarters of the text. Returns
- * how many bytes, -1: it is none. */
+/* Decode base64 (RFC 4648 §4; blanks are skipped). out: room for three quarters of the text. Return the number of
+ * bytes, or -1: the text is not valid. */
 static int64_t column_read_base64(const uint8_t *at, const uint8_t *end, uint8_t *out) {
     uint8_t *to = out;
     uint32_t bits = 0;

@@ -25,9 +25,9 @@ cdef extern from "column_store.h" nogil:
         uint8_t* scratch
 
 
-# What messages are read into, for who has no Python object at hand.
+# The part of a FieldColumns that is used without the GIL.
 cdef struct FieldRows:
-    column_store store                 # its `failure` is what the last message could not be added for; 0 = nothing
+    column_store store                 # `failure`: why the last message could not be added; 0 = it was added
     column root
     int format
     uint8_t separator
@@ -38,17 +38,17 @@ cdef bint add_message(FieldRows* fields, const uint8_t* payload, uint32_t length
 
 
 cdef class FieldColumns:
-    """Rows of wanted fields, one for each message."""
+    """Rows of the requested fields, one row for each message."""
 
     cdef FieldRows fields
-    cdef readonly object arrow_type    # of what `finish` makes
+    cdef readonly object arrow_type    # type of the result of `finish`
 
     cdef int check(self) except -1
     cdef int begin(self, column* made, object of, uint32_t depth) except -1
     cdef object take(self, column* taken, object arrow_type, bint is_root)
 
 
-# See columns/rows.pxi.
+# Rows of records. See columns/rows.pxi.
 
 
 cdef enum:
@@ -63,33 +63,33 @@ cdef enum:
     RECORD_EXPIRATION = 8
     RECORD_PAYLOAD = 9
     RECORD_COUNT = 10
-    KIND_COUNT = 32                # bits of a set of kinds
+    KIND_COUNT = 32                # number of bits in a set of kinds
 
 
-# A text that some other object keeps.
+# A text that another object keeps alive.
 cdef struct Text:
     const char* start
     uint32_t length
 
 
-# What is known of a topic id of the file that is read.
+# The state of a topic id of the current file.
 cdef struct TopicState:
     Text topic
     Text message_type
-    uint8_t known                  # 0: no topic record was met
+    uint8_t known                  # 0: no topic record was found
     uint8_t wanted
-    uint8_t fields                 # which reader of payload fields reads its payloads: a number from 1 on, 0 = none
+    uint8_t fields                 # number of the reader of payload fields, from 1 on; 0 = none
 
 
-# A publisher that was met: its id as text, and the name it is shown by.
+# A publisher that was found: its id as text, and its name.
 cdef struct PublisherText:
-    uint64_t publisher_id          # 0 = free
+    uint64_t publisher_id          # 0 = unused entry
     char decimal[20]
     uint32_t decimal_length
     Text name                      # length 0: its id as text
 
 
-# Bytes of one column, one row's after the other's, and where each row's begin.
+# The bytes of one column, row after row, and the offset of each row.
 cdef struct TextColumn:
     uint8_t* data
     uint64_t used
@@ -98,7 +98,7 @@ cdef struct TextColumn:
 
 
 cdef class Memory:
-    """Some bytes from malloc, handed to whoever wants a buffer."""
+    """A block of memory from malloc, with the buffer protocol."""
 
     cdef void* data
     cdef Py_ssize_t length
@@ -114,8 +114,8 @@ cdef class RecordRows:
     cdef uint64_t bytes_max
     cdef uint64_t payload_bytes            # of the batch, copied or read
     cdef list readers                      # FieldColumns
-    cdef FieldRows* reader_rows[256]       # theirs, by number
-    cdef list texts                        # keep the bytes that `names` point to
+    cdef FieldRows* reader_rows[256]       # rows of the readers, by number
+    cdef list texts                        # keeps the bytes that `names` point to
     cdef PublisherMap name_numbers         # by publisher id
     cdef Text* names                       # by number
     cdef uint64_t name_capacity
@@ -145,29 +145,29 @@ cdef class RecordRows:
     cdef bint put_topic(self, int column, const Text* text) noexcept nogil
 
 
-# See columns/records.pxi.
+# The walk through a journal file. See columns/records.pxi.
 
 
-# Why a walk stopped; the first four are told to Python as STOPPED_….
+# Why a walk stopped. The first four are the constants STOPPED_… of Python.
 cdef enum Stop:
-    STOP_END = 0                   # the range is over
+    STOP_END = 0                   # the end of the range
     STOP_FULL = 1                  # the batch is full
-    STOP_FINISHED = 2              # the end-of-file record was met
+    STOP_FINISHED = 2              # the end-of-file record was found
     STOP_DAMAGE = 3                # no intact record at `offset`
-    STOP_TOPIC = 4                 # a topic or name record at `offset`: the caller takes it
-    STOP_MISSING = 5               # the record at `offset` is not in memory as a whole
-    STOP_ROOM = 6                  # there is no room for more, as the batch knows
+    STOP_TOPIC = 4                 # a topic or name record at `offset`, which the caller processes
+    STOP_MISSING = 5               # the record at `offset` is not completely in memory
+    STOP_ROOM = 6                  # no room for more; `batch` has the reason
 
 
 cdef class RecordColumns:
     cdef readonly RecordRows batch
     cdef readonly LogFile file
     cdef readonly uint64_t offset          # file offset of the next record
-    cdef readonly uint64_t end             # file offset: records that begin before it belong to the range
-    cdef readonly uint64_t bytes_read      # of records that were looked at, over all files
+    cdef readonly uint64_t end             # file offset: only records that begin before it are read
+    cdef readonly uint64_t bytes_read      # of records that were examined, over all files
     cdef readonly uint64_t records_read
-    cdef readonly uint64_t unnamed_records  # of topics that no intact topic record names
-    cdef readonly uint64_t durable_position  # highest watermark that a record carried
+    cdef readonly uint64_t unnamed_records  # records of topics without an intact topic record
+    cdef readonly uint64_t durable_position  # highest watermark in a record
     cdef uint64_t ready                    # file offset up to which content is in memory
     cdef uint32_t kinds                    # bits by kind
     cdef uint64_t first_position
@@ -176,7 +176,7 @@ cdef class RecordColumns:
     cdef uint64_t last_time_us
     cdef bint takes_unnamed
     cdef object topic_wanted
-    cdef list texts                        # keep the bytes that `topics` point to
+    cdef list texts                        # keeps the bytes that `topics` point to
     cdef TopicState* topics                # by topic id
     cdef uint64_t topic_count
 

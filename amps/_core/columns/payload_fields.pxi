@@ -1,23 +1,23 @@
-# Fields of messages as Arrow columns: what makes a DataFrame of payloads.
+# Fields of messages as Arrow columns, for a DataFrame of payloads.
 #
-# A FieldColumns is made for a message type and a schema. Each message that is added is gone through once, along the
-# tree of wanted columns, and its values go straight from where they stand into buffers that grow in C; no Python
-# object is made for a value or a message. `finish` hands the rows over as one Arrow array and begins the next batch.
+# A FieldColumns is created for a message type and a schema. Each added message is read in one pass, along the tree of
+# requested columns. Its values are written directly into buffers that grow in C; no Python object is created for a
+# value or a message. `finish` returns the rows as one Arrow array and begins the next batch.
 #
-# The extractors of filters are not used: they follow the rules of expressions, in which the empty string is null,
-# arrays are flat, and what stands behind the last wanted field does not matter. A row follows those of Spark's JSON
-# reader (PERMISSIVE): what does not fit its type is null, and nothing else of the row suffers; of a repeated name the
-# last value counts; strings are strings, empty or not; a message that is malformed anywhere in its object is a row of
-# nulls, and counted. How values are converted is told in column_cells.h and column_text.h, and what formats do in
-# column_json.h, column_tagged.h (FIX, NVFIX) and column_nested.h (MessagePack, BSON).
+# The extractors of filters are not used. They follow the rules of expressions, in which the empty string is null,
+# arrays are flat, and text behind the last needed field is ignored. Rows follow the rules of Spark's JSON reader
+# (PERMISSIVE). A value that does not fit its type is null, and the rest of the row is not affected. Of a repeated name
+# the last value counts. Strings stay strings, also empty ones. A message that is malformed anywhere in its object is a
+# row of nulls, and is counted. column_cells.h and column_text.h describe the conversion of values; column_json.h,
+# column_tagged.h (FIX, NVFIX) and column_nested.h (MessagePack, BSON) describe the formats.
 #
-# Where rows differ from Spark's on purpose: numbers, objects and arrays asked for as strings are their text as it
-# stands; a byte ends at 127; moments that do not fit are null; numbers with a fraction are moments, too, and so are
-# texts with a zone behind the minutes; texts that name no zone are UTC, whatever the session's zone; base64 may be
-# broken anywhere; a repeated name whose last value does not fit is null; control characters may stand in strings, but
-# no single quotes around them.
+# Intended differences from Spark: numbers, objects and arrays in string columns keep their text; a byte ends at 127;
+# timestamps that do not fit are null; numbers with a fraction are valid timestamps, and so are texts with a zone after
+# the minutes; texts without a zone are in UTC, independently of the session's zone; base64 may contain line breaks
+# anywhere; a repeated name whose last value does not fit is null; control characters are allowed in strings, but single
+# quotes around strings are not.
 #
-# Invariants: between two calls every column of the root has as many cells as there are rows. A message for which
+# Invariants: between two calls, every column of the root has as many cells as there are rows. A message for which
 # there is no room adds none.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -73,7 +73,7 @@ cdef enum Format:
 
 
 cdef enum:
-    DEPTH_MAX = 100                # of a schema: readers recurse along it
+    DEPTH_MAX = 100                # of a schema: readers are recursive along it
 
 
 cdef dict FORMATS = {
@@ -105,7 +105,7 @@ cdef dict FIELD_KINDS = {
 
 
 def arrow_type_of(of):
-    """The Arrow type of a column. of: a type as in `FieldColumns`. ValueError: there is none."""
+    """The Arrow type of a column. of: a type as in `FieldColumns`. ValueError: it is not such a type."""
     import pyarrow
 
     match of:
@@ -132,9 +132,9 @@ cdef object copied(const void* data, uint64_t length):
 
 
 cdef bint add_message(FieldRows* fields, const uint8_t* payload, uint32_t length) noexcept nogil:
-    """One row. An empty payload is a row of nulls; one that is malformed, too, and is counted.
+    """Add one row. An empty payload is a row of nulls. So is a malformed one, which is also counted.
 
-    False: there is no room for it, nothing has been added, and `FieldColumns.check` says why.
+    False: there is no room, nothing was added, and `FieldColumns.check` raises the reason.
     """
     cdef column_store* store = &fields.store
     cdef column* root = &fields.root
@@ -172,10 +172,10 @@ cdef class FieldColumns:
         `byte`, `short`, `int`, `long`, `float`, `double`, `string`, `binary`, `date`, `timestamp`, or one of
         `("decimal", precision, scale)`, `("array", type)`, `("struct", fields)`. field_separator: of FIX and NVFIX.
 
-        ValueError: another message type, a type that is none of these, or a name that comes twice.
+        ValueError: another message type, another type of a field, or a repeated name.
         """
         if message_type not in FORMATS:
-            raise ValueError(f"no fields can be had of messages of type {message_type}: only of {', '.join(FORMATS)}")
+            raise ValueError(f"no fields of messages of type {message_type}: use one of {', '.join(FORMATS)}")
         self.fields.format = FORMATS[message_type]
         self.fields.separator = field_separator
         self.fields.malformed = 0
@@ -189,7 +189,7 @@ cdef class FieldColumns:
         free(self.fields.store.scratch)
 
     cdef int begin(self, column* made, object of, uint32_t depth) except -1:
-        """Make a column, and those in it, of a type."""
+        """Initialise a column of a type, with its children."""
         cdef uint32_t child = 0
         cdef bytes name
         kind = of if isinstance(of, str) else of[0]
@@ -207,7 +207,7 @@ cdef class FieldColumns:
             self.begin(&made.children[child], member, depth + 1)
         if kind == "struct":
             if len({member_name for member_name, _ in of[1]}) < len(children):
-                raise ValueError(f"a field comes twice among {', '.join(member_name for member_name, _ in of[1])}")
+                raise ValueError(f"a field occurs twice among {', '.join(member_name for member_name, _ in of[1])}")
             for child, (member_name, _) in enumerate(of[1]):
                 name = member_name.encode()
                 if not column_name_member(made, child, <const uint8_t*><const char*>name, <uint32_t>len(name)):
@@ -215,17 +215,19 @@ cdef class FieldColumns:
         return 0
 
     cdef int check(self) except -1:
-        """Raises what the last message could not be added for. OverflowError: the batch is full, `finish` it first."""
+        """Raise the error for which the last message could not be added. OverflowError: the batch is full, `finish` it
+        first.
+        """
         cdef int failure = self.fields.store.failure
         self.fields.store.failure = 0
         if failure == COLUMN_FULL:
-            raise OverflowError(f"no more fits a batch of {self.fields.root.length} rows")
+            raise OverflowError(f"there is no room for another message in a batch of {self.fields.root.length} rows")
         if failure:
             raise MemoryError()
         return 0
 
     def add_payload(self, payload):
-        """One row (`add_message`). OverflowError: the batch is full, `finish` it first."""
+        """Add one row (`add_message`). OverflowError: the batch is full, `finish` it first."""
         cdef const uint8_t[::1] view = payload
         if view.shape[0] > 0xFFFFFFFF:
             raise ValueError("a payload is up to 4 GiB")
@@ -239,11 +241,11 @@ cdef class FieldColumns:
 
     @property
     def rows(self):
-        """How many there are in the batch."""
+        """The number of rows in the batch."""
         return self.fields.root.length
 
     def finish(self):
-        """The rows as a pyarrow.StructArray, a child for each field; then there are none."""
+        """Return the rows as a pyarrow.StructArray with a child for each field, and begin an empty batch."""
         taken = self.take(&self.fields.root, self.arrow_type, True)
         column_truncate(&self.fields.root, 0)
         return taken

@@ -1,12 +1,12 @@
-# Walking through records of journal files, for whoever wants them as columns: a DataFrame over a journal.
+# Walk through the records of journal files, to read them as columns: a DataFrame over a journal.
 #
-# A `RecordColumns` walks the records of a mapped file (plain or compressed, see journal/file.pxi) that begin in a
-# range of file offsets, leaves out what is not wanted, and makes rows of the rest in `batch` (columns/rows.pxi).
-# Whether a topic is wanted is asked once per topic and file. The walk runs without the GIL.
+# A `RecordColumns` walks the records of a mapped file (plain or compressed, see journal/file.pxi) that begin in a range
+# of file offsets. It skips records that are not selected and makes rows of the others in `batch` (columns/rows.pxi).
+# `topic_wanted` is called once per topic and file. The walk runs without the GIL.
 #
-# Invariants: a row is made of a record only after its checksum was found right. The walk never goes past what is no
-# intact record: it stops there, and its caller decides whether that is the end of the log, an error, or a gap; `search`
-# finds what is intact behind it. Nothing outside of what was brought to memory is looked at.
+# Invariants: a row is made only after the checksum of its record was verified. The walk stops at a position without an
+# intact record, and the caller decides whether that is the end of the log, an error, or a gap. `search` finds the next
+# intact record behind it. Only bytes that have been brought to memory are read.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -33,7 +33,7 @@ from amps._core.journal.record cimport (
 )
 
 cdef enum:
-    # A file has less topic records than this lets through.
+    # A file has fewer topic records than its size divided by this.
     TOPIC_RECORD_BYTES_MIN = RECORD_HEADER_BYTES + TOPIC_PREFIX_BYTES
 
 cdef uint64_t FRAME_CONTENT_BYTES = _FRAME_BYTES
@@ -47,7 +47,7 @@ ALL_KINDS = 0xFFFFFFFF
 
 
 def _both_names(topic, message_type):
-    """As they stand in the file."""
+    """Both names as the bytes in the file."""
     return topic.encode("utf-8", "surrogatepass"), message_type.encode("utf-8", "surrogatepass")
 
 
@@ -66,7 +66,7 @@ cdef inline uint16_t shown_kind(const RecordHeader* record) noexcept nogil:
 
 
 cdef class RecordColumns:
-    """Makes rows of one file after the other; see the module."""
+    """Makes rows of one file after the other. See the header of this file."""
 
     def __cinit__(self):
         self.topics = NULL
@@ -74,13 +74,13 @@ cdef class RecordColumns:
     def __init__(self, RecordRows batch, topic_wanted, uint64_t kinds=0xFFFFFFFF, uint64_t first_position=0,
                  uint64_t end_position=0xFFFFFFFFFFFFFFFF, uint64_t first_time_us=0,
                  uint64_t last_time_us=0xFFFFFFFFFFFFFFFF, bint takes_unnamed=False):
-        """Which records become rows of the batch.
+        """Select the records that become rows of the batch.
 
-        topic_wanted(topic, message_type), both bytes: None if records of the topic are left out, else the number of
-        whoever reads fields of their payloads (`RecordRows.add_reader`), 0 for nobody. kinds: a bit per kind that is
-        wanted. first_position (included), end_position (not included): log positions. first_time_us, last_time_us:
-        UNIX microseconds, both included. takes_unnamed: records whose topic no topic record names are rows without a
-        topic; else they are left out.
+        topic_wanted(topic, message_type), both bytes: returns None if records of the topic are left out, otherwise the
+        number of the reader of their payload fields (`RecordRows.add_reader`), or 0 for no reader. kinds: a bit for
+        each selected kind. first_position (included), end_position (not included): log positions. first_time_us,
+        last_time_us: UNIX microseconds, both included. takes_unnamed: records whose topic no topic record names become
+        rows without a topic; otherwise they are left out.
         """
         self.batch = batch
         self.topic_wanted = topic_wanted
@@ -97,12 +97,12 @@ cdef class RecordColumns:
         free(self.topics)
 
     def open(self, LogFile file, topics=(), uint64_t last_topic_offset=0, uint64_t last_name_offset=0):
-        """Go on with another file.
+        """Continue with another file.
 
         topics: (id, topic, message type) of topics named before the range that is read, texts as bytes.
         last_topic_offset, last_name_offset: file offsets from which the chains of topic records and of name records
-        are followed backwards; 0: they are not. Raises LogDamaged for a record of a chain that is not intact; what
-        was learnt before it is known.
+        are followed backwards; 0: they are not followed. LogDamaged: a record of a chain is not intact; topics and
+        names found before it are known.
         """
         cdef uint32_t topic_id
         self.file = file
@@ -125,7 +125,7 @@ cdef class RecordColumns:
             self.batch.learn_name(name_id, _shown_name(text))
 
     def seek(self, uint64_t offset, uint64_t end):
-        """Go on with the records of the file that begin from one file offset, where one must begin, to another."""
+        """Continue with the records of the file that begin from `offset` to `end`. A record must begin at `offset`."""
         self.offset = offset
         self.end = min(end, self.file.size)
         self.ready = 0
@@ -147,7 +147,7 @@ cdef class RecordColumns:
         wanted = self.topic_wanted(topic, message_type)
         if wanted is not None and wanted > len(self.batch.readers):
             raise ValueError(f"there is no reader {wanted} of payload fields")
-        # The table may not move while it is written to; so nothing that runs Python code stands behind this.
+        # The table must not move while it is written, so no Python code may run below this line.
         self.texts.append((topic, message_type))
         state = &self.topics[topic_id]
         state.topic = text_of(topic)
@@ -158,7 +158,7 @@ cdef class RecordColumns:
         return 0
 
     cdef bint take_topic(self, const RecordHeader* record) except -1:
-        """False: it is not what a topic record must be."""
+        """Learn the topic of a topic record. False: the record is not valid."""
         cdef const uint8_t* payload = record_payload(record)
         cdef uint32_t type_length
         cdef uint32_t topic_length
@@ -171,7 +171,7 @@ cdef class RecordColumns:
         return True
 
     cdef bint take_name(self, const RecordHeader* record) except -1:
-        """False: it is not what a name record must be."""
+        """Learn the name of a name record. False: the record is malformed."""
         if not name_record_fits(record):
             return False
         _, name_id, text = name_of_record(record)
@@ -179,10 +179,10 @@ cdef class RecordColumns:
         return True
 
     def advance(self):
-        """Go on until the batch is full or the range is over. Returns one of STOPPED_….
+        """Continue until the batch is full or the range ends. Return one of STOPPED_….
 
-        STOPPED_AT_DAMAGE: there is no intact record at `offset`, which does not move. Raises LogDamaged where a
-        compressed file cannot be decompressed, LogUnreadable.
+        STOPPED_AT_DAMAGE: there is no intact record at `offset`, which does not move. LogDamaged: a compressed file
+        cannot be decompressed. LogUnreadable: the file cannot be read.
         """
         cdef Stop stop
         cdef const RecordHeader* record
@@ -239,7 +239,7 @@ cdef class RecordColumns:
         return STOP_END
 
     cdef const TopicState* topic_of(self, const RecordHeader* record) noexcept nogil:
-        """NULL: no topic record was met that names it."""
+        """The topic of a record; NULL: no topic record names it."""
         if record.topic_id >= self.topic_count or not self.topics[record.topic_id].known:
             return NULL
         return &self.topics[record.topic_id]
@@ -260,7 +260,7 @@ cdef class RecordColumns:
         )
 
     def search(self):
-        """Move from damage to the next intact record of the file, or to its end. Whether there is one."""
+        """Move from damage to the next intact record of the file, or to its end. True: there is an intact record."""
         cdef Stop stop
         self.offset = align8(self.offset + 1)
         while True:
@@ -273,12 +273,12 @@ cdef class RecordColumns:
             except LogUnreadable:
                 raise
             except LogDamaged:
-                # A frame that cannot be decompressed. What begins before it and goes on in it is lost with it.
+                # The frame cannot be decompressed. A record that begins before it and continues in it is lost too.
                 self.offset = (self.offset // FRAME_CONTENT_BYTES + 1) * FRAME_CONTENT_BYTES
                 self.ready = 0
 
     cdef Stop find_intact(self) noexcept nogil:
-        """STOP_END: there is one at `offset`; STOP_DAMAGE: there is none up to the end of the file."""
+        """STOP_END: there is an intact record at `offset`; STOP_DAMAGE: there is none up to the end of the file."""
         cdef const RecordHeader* record
         cdef uint64_t size = self.file.size
         while self.offset < size and size - self.offset >= RECORD_HEADER_BYTES:

@@ -1,17 +1,17 @@
-# Rows of columns, made of records: buffers laid out as Apache Arrow wants them, without a Python object per row.
+# Rows of columns, made from records: buffers in the layout of Apache Arrow, without a Python object per row.
 #
-# Little-endian numbers, 32-bit offsets and bytes for texts, a bit per row where values may be missing. `take` hands the
-# buffers over; whoever makes arrays of them needs no copy, and this module no Arrow. Texts that repeat (topic, message
-# type, publisher, kind) are made once and copied.
+# Columns are little-endian numbers, 32-bit offsets and bytes for texts, and one bit per row where values may be
+# missing. `take` returns the buffers. Arrow arrays can be made from them without a copy, and this module does not need
+# Arrow. Repeated texts (topic, message type, publisher, kind) are formatted once and copied.
 #
-# Fields of payloads are read into rows of their own while the record is at hand (columns/payload_fields.pxi), without
-# a copy of the payload if nobody wants that as a column.
+# Fields of payloads are read into rows of their own while the record is in memory (columns/payload_fields.pxi). The
+# payload is not copied if it is not requested as a column.
 #
-# Which record is shown how: the kind of a publish that arrived as a delta is delta_publish. The publisher of a message
-# that the server numbered is the client's own, not the derived one that stands in the bookmark
-# (transaction_log.md §4.3). Times are cut to microseconds, the log's resolution (transaction_log.md §5.2).
+# Records are shown as follows. The kind of a publish that arrived as a delta is delta_publish. The publisher of a
+# message that the server numbered is the client's own, not the derived one that is in the bookmark
+# (transaction_log.md §4.3). Times are truncated to microseconds, the log's resolution (transaction_log.md §5.2).
 #
-# Invariant: a row has a value, or a missing one, in every column that is wanted, or it is not there at all.
+# Invariant: a row has a value, or a missing one, in every requested column, or the row does not exist.
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -46,7 +46,7 @@ KINDS = {
     6: "ownership_transfer", 7: "checkpoint", 8: "noop",
 }
 
-# By kind; the first one is for kinds that are no number of this format.
+# By kind; the first name is for kinds that this format does not define.
 cdef list _kind_names = [
     (KINDS.get(kind, f"unknown ({kind})") if kind else "unknown").encode() for kind in range(KIND_COUNT)
 ]
@@ -54,7 +54,7 @@ cdef Text[KIND_COUNT] kind_texts
 
 
 cdef Text text_of(bytes value) except *:
-    """It points into the object, which somebody must keep."""
+    """A Text that points into the object, which the caller must keep alive."""
     cdef Text text
     text.start = value
     text.length = <uint32_t>len(value)
@@ -67,7 +67,7 @@ for _kind in range(KIND_COUNT):
 
 
 cdef inline uint32_t write_decimal(char* target, uint64_t value) noexcept nogil:
-    """Write a number; returns how many characters it has, at most 20."""
+    """Write a number. Return the number of characters, at most 20."""
     cdef char[20] digits
     cdef uint32_t at = 20
     cdef uint32_t length
@@ -83,7 +83,7 @@ cdef inline uint32_t write_decimal(char* target, uint64_t value) noexcept nogil:
 
 
 cdef inline bint reserve(TextColumn* column, uint64_t needed) noexcept nogil:
-    """Room for so many more bytes. False: there is no memory."""
+    """Make room for `needed` more bytes. False: out of memory."""
     cdef uint64_t capacity = column.capacity
     cdef uint8_t* grown
     if needed <= capacity - column.used:
@@ -99,7 +99,7 @@ cdef inline bint reserve(TextColumn* column, uint64_t needed) noexcept nogil:
 
 
 cdef inline bint put(TextColumn* column, uint64_t row, const void* data, uint64_t length) noexcept nogil:
-    """A row's text. False: there is no memory."""
+    """Append the text of a row. False: out of memory."""
     if not reserve(column, length):
         return False
     if length:
@@ -126,7 +126,7 @@ cdef class Memory:
 
 
 cdef Memory memory_of(void* data, uint64_t length):
-    """It belongs to that object from now on."""
+    """A Memory that owns the given block."""
     cdef Memory memory = Memory.__new__(Memory)
     memory.data = data
     memory.length = <Py_ssize_t>length
@@ -134,7 +134,7 @@ cdef Memory memory_of(void* data, uint64_t length):
 
 
 cdef class RecordRows:
-    """The rows of one batch after the other; see the module."""
+    """Rows of records, one batch after the other. See the header of this file."""
 
     def __cinit__(self):
         self.names = NULL
@@ -145,8 +145,8 @@ cdef class RecordRows:
         memset(self.text_columns, 0, sizeof(self.text_columns))
 
     def __init__(self, columns=COLUMNS, uint64_t rows_max=16384, uint64_t bytes_max=8388608):
-        """columns: names out of COLUMNS. A batch is full when it has rows_max rows, or bytes_max bytes of topics and
-        payloads; the last row may go beyond.
+        """columns: names from COLUMNS. A batch is full when it has rows_max rows, or bytes_max bytes of topics and
+        payloads; the last row may exceed that.
         """
         self.columns = 0
         for name in columns:
@@ -163,7 +163,7 @@ cdef class RecordRows:
         self.allocate()
 
     cdef int learn_name(self, uint64_t publisher_id, bytes text) except -1:
-        """Publisher `publisher_id` is shown by that name from now on. A name that is known already stays."""
+        """Show publisher `publisher_id` by that name from now on. The first name of a publisher stays."""
         cdef uint64_t number = self.name_numbers.count
         cdef uint64_t capacity
         cdef Text* grown
@@ -188,7 +188,7 @@ cdef class RecordRows:
         free(self.publishers)
 
     cdef void release(self) noexcept:
-        """Give back what the batch was to be made of."""
+        """Free the buffers of the batch."""
         cdef int column
         free(self.positions)
         free(self.timestamps)
@@ -206,7 +206,7 @@ cdef class RecordRows:
             self.text_columns[column].offsets = NULL
 
     cdef int allocate(self) except -1:
-        """Memory for an empty batch; what is there already is used again."""
+        """Allocate memory for an empty batch. Existing buffers are reused."""
         cdef int column
         cdef TextColumn* texts
         cdef bint complete = True
@@ -259,13 +259,13 @@ cdef class RecordRows:
         return found
 
     cdef bint is_full(self) noexcept nogil:
-        """Texts that cannot be long are not counted."""
+        """Whether the batch is full. Columns whose texts are always short are not counted."""
         return self.rows == self.rows_max or self.bytes_max <= (
             self.text_columns[RECORD_TOPIC].used + self.text_columns[RECORD_MESSAGE_TYPE].used + self.payload_bytes
         )
 
     cdef void set_null(self, int column) noexcept nogil:
-        """The row that is being made has no value there."""
+        """Mark the value of the current row as missing."""
         self.validity[column][self.rows // 8] &= <uint8_t>~(1 << self.rows % 8)
         self.null_counts[column] += 1
 
@@ -298,7 +298,7 @@ cdef class RecordRows:
         return put(texts, self.rows, publisher.decimal, publisher.decimal_length)
 
     cdef bint put_topic(self, int column, const Text* text) noexcept nogil:
-        """Topic or message type; NULL: it is not known."""
+        """Append a topic or message type; NULL: it is not known."""
         if text == NULL:
             self.set_null(column)
             return put(&self.text_columns[column], self.rows, NULL, 0)
@@ -318,7 +318,7 @@ cdef class RecordRows:
             self.set_null(RECORD_EXPIRATION)
 
     cdef bint append(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil:
-        """A row of a record; the topic may be NULL. False: there is no room, and `check` says why."""
+        """Append a row for a record; the topic may be NULL. False: there is no room, and `check` raises the reason."""
         if not self.put_row(record, kind, topic):
             self.take_back()
             return False
@@ -326,7 +326,7 @@ cdef class RecordRows:
         return True
 
     cdef void take_back(self) noexcept nogil:
-        """Leave nothing of a row for which there was no room, for it may be tried again."""
+        """Remove the parts of a row for which there was no room, because it may be appended again."""
         cdef uint8_t bit = <uint8_t>(1 << self.rows % 8)
         cdef int column
         for column in range(RECORD_COUNT):
@@ -339,7 +339,7 @@ cdef class RecordRows:
                 self.text_columns[column].used = <uint64_t>self.text_columns[column].offsets[self.rows]
 
     cdef bint put_row(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil:
-        """All values of the row that is being made. False: some are missing, for which there is no room."""
+        """Append all values of the current row. False: there was no room for some of them."""
         cdef uint64_t row = self.rows
         cdef uint8_t reader = topic.fields if topic != NULL else 0
         cdef const Text* shown = &kind_texts[kind if kind < KIND_COUNT else 0]
@@ -373,7 +373,7 @@ cdef class RecordRows:
         return True
 
     def add_reader(self, FieldColumns reader not None):
-        """Have fields of payloads read, a row for each. Returns the number by which topics name the reader."""
+        """Add a reader of payload fields. Return the number by which topics refer to it."""
         if len(self.readers) == READER_COUNT_MAX:
             raise ValueError(f"a batch has up to {READER_COUNT_MAX} readers of payload fields")
         self.readers.append(reader)
@@ -381,15 +381,15 @@ cdef class RecordRows:
         return len(self.readers)
 
     cdef int check(self) except -1:
-        """Raises what a row could not be appended for."""
+        """Raise the error for which a row could not be appended."""
         cdef FieldColumns reader
         for reader in self.readers:
             reader.check()
         raise MemoryError()
 
     def places(self):
-        """Which row it is, for each of the batch, of what the readers have: one reader's rows behind those of the other
-        (signed, 4 bytes each; -1: no reader has read it). None if that is every row in order.
+        """For each row of the batch, its index in the rows of all readers, where the rows of each reader follow those
+        of the previous one (signed, 4 bytes each; -1: no reader). None if the index equals the row everywhere.
         """
         cdef uint64_t row
         cdef uint64_t number
@@ -414,8 +414,8 @@ cdef class RecordRows:
         return memory
 
     def take(self):
-        """The batch, which is empty afterwards: its number of rows, and by column the buffers of an Arrow array: bits
-        of validity or None, offsets or None, values.
+        """Return the batch and begin an empty one: the number of rows, and by column the buffers of an Arrow array:
+        bits of validity or None, offsets or None, values.
         """
         cdef uint64_t rows = self.rows
         cdef int column

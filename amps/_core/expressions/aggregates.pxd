@@ -1,4 +1,4 @@
-# The values of a group, in order and counted. See expressions/value_bag.pxi.
+# The bag: the values of a group, sorted and counted. See expressions/value_bag.pxi.
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
@@ -7,14 +7,14 @@ from amps._core.values.fields cimport FieldSet, FieldValues, MessageBuilder, Mes
 from amps._core.values.value cimport Arena, Value
 
 
-# A value as it was written; its text, if it has one, stands behind the node.
+# A value as the message holds it. If it has text, the text is stored directly behind the node.
 cdef struct BagNode:
     BagNode* left
     BagNode* right
-    uint64_t priority              # above those below it
-    uint64_t count                 # how often the value is there
+    uint64_t priority              # heap order: not below the priority of the children
+    uint64_t count                 # number of occurrences of the value
     Value value
-    Value number                   # what it counts as: a number in canonical form, or text that is none
+    Value number                   # key of the order: a number in canonical form, or text that is not a number
 
 
 cdef struct Bag:
@@ -38,26 +38,26 @@ cdef int bag_concat(const Bag* bag, bytes delimiter, Value* result, Arena arena)
 # Sums of numbers without any rounding. See expressions/exact_sum.pxi.
 
 
-# An integer of any size in two's complement, times a power of two that whoever keeps it knows.
+# An integer of any size in two's complement. Its unit is a power of two, which the user of the struct defines.
 cdef struct ExactSum:
-    uint64_t* limbs                # 64 bits each, the lowest first; the last one is the sign alone
+    uint64_t* limbs                # 64 bits each, the lowest first; the last one holds only the sign
     uint32_t first                 # place of limbs[0]; everything below it is 0
     uint32_t count                 # 0 = the sum is 0
     uint32_t capacity
 
 
-# A number as a sum takes it: magnitude * 2 ** (bit - bit of the unit).
+# A number in the form in which sums add it: magnitude * 2 ** (bit - bit of the unit).
 cdef struct Term:
     bint negative
-    bint real                      # it makes the sum a double: a double, or text
+    bint real                      # the number is a double or text, so the sum becomes a double
     uint64_t magnitude
     uint32_t bit
 
 
-# What the sum, the mean and the deviations of some numbers take.
+# The state from which sum, mean and deviations of a set of numbers are calculated.
 cdef struct Tally:
-    uint64_t numbers               # finite ones
-    uint64_t reals                 # these of them make the sum a double
+    uint64_t numbers               # count of finite numbers
+    uint64_t reals                 # count of those numbers that make the sum a double
     ExactSum total
     ExactSum squares
 
@@ -89,41 +89,41 @@ cdef enum AggregateFunction:
     AGGREGATE_NONE                 # the value of the last message
 
 
-# What is aggregated, by one function or several, and what that takes.
+# The argument of one or several aggregate functions, and the state that these functions need.
 cdef struct Argument:
     bint sums
     bint squares
     bint bag
-    uint64_t delimiter_bytes       # of its GROUP_CONCATs, the longest
+    uint64_t delimiter_bytes       # of the longest delimiter of its GROUP_CONCATs
 
 
 # A part of the outputs: an aggregate, or a value of the last message.
 cdef struct Part:
     int function
-    uint32_t source                # number of its argument, or of the kept value
-    bint whole                     # kept: all values of a field instead of the first
-    int32_t slot                   # of the row that the outputs are worked out from
+    uint32_t source                # number of its argument, or of its kept value
+    bint whole                     # kept values only: all values of a field instead of the first
+    int32_t slot                   # slot of the row from which the outputs are evaluated
 
 
-# What a group knows of one argument.
+# The state of one argument in one group.
 cdef struct ArgumentState:
     uint64_t count                 # values other than NULL
-    Tally tally                    # of those that are finite numbers
+    Tally tally                    # of the finite numbers among them
     Bag bag
 
 
-# Values of the last message, with their text behind them, in one piece of memory.
+# Values of the last message and their text, in one block of memory.
 cdef struct Kept:
     Value* values
     uint32_t count
     uint64_t bytes_
 
 
-# What adding or removing a message will do to one argument.
+# The effect that adding or removing a message has on one argument.
 cdef struct Change:
     Value value
     Term term
-    bint counts                    # it is not NULL
+    bint counts                    # the value is not NULL
     bint summed
     bint is_nan
     BagNode* known
@@ -131,11 +131,11 @@ cdef struct Change:
 
 
 cdef class BoundProjection:
-    """The fields of a projection, for messages read for one set of fields."""
+    """The fields of a projection, bound to one set of fields that messages are read for."""
 
     cdef Argument* arguments
     cdef Part* parts
-    cdef Change* changes           # of the message at hand
+    cdef Change* changes           # of the current message
     cdef Kept* kept_anew
     cdef Value* results
     cdef uint32_t argument_count
@@ -148,7 +148,7 @@ cdef class BoundProjection:
     cdef list kept_whole
     cdef list delimiters           # by part
     cdef list outputs
-    cdef list optional             # by output: left out of a message if it is NULL
+    cdef list optional             # by output: True if the field is left out of the message when it is NULL
     cdef FieldSet row_fields
     cdef FieldValues row
 
@@ -157,7 +157,7 @@ cdef class BoundProjection:
 
 
 cdef class Group:
-    """The messages of one group, as far as a projection needs to know them."""
+    """The state of one group of messages, as its projection needs it."""
 
     cdef readonly BoundProjection projection
     cdef ArgumentState* states

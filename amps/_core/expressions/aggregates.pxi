@@ -1,15 +1,14 @@
-# The state of groups of messages: what aggregates and the fields beside them take (expressions.md §10.12).
+# The state of groups of messages: aggregates, and fields outside aggregates (expressions.md §10.12).
 #
-# A projection's outputs are programs over a *row*, which has one field for each of their parts: an aggregate over one
-# argument, or a value of the group's last message. The arguments and the values of the last message are programs over a
-# message. Parts, and arguments of several aggregates, that are written alike are there once.
+# A projection's outputs are programs over a *row*. A row has one field for each part of the outputs: an aggregate over
+# one argument, or a value of the group's last message. The arguments and the values of the last message are programs
+# over a message. Parts with the same text are stored once, and so are arguments that several aggregates share.
 #
-# A group takes messages in and out and keeps sums, bags of values and the last message's values, never a message.
-# What it says depends on nothing but the messages that are in it, and the last one that came. Adding first makes sure
-# of everything that can fail, and then changes the group; so an addition or removal that is refused has changed
-# nothing.
+# A group adds and removes messages. It keeps sums, bags of values and the values of the last message, never a message.
+# Its results depend only on the messages in it and on the message added last. Adding a message first completes all
+# steps that can fail and then changes the group, so a refused addition or removal changes nothing.
 #
-# A message is taken out by handing in its fields once more, with what is known about it (MessageContext) as it was.
+# To remove a message, the caller passes its fields again, with the same MessageContext as when it was added.
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.math cimport NAN, isnan
@@ -32,10 +31,10 @@ from amps._core.values.value cimport (
 )
 
 GROUP_BYTES_MAX = 1 << 26
-"""What the values that a group keeps may take, if nobody says otherwise."""
+"""Default limit of the bytes that the values kept by one group may take."""
 
 cdef enum:
-    ROW_BYTES = 1 << 26            # of text that outputs may make, besides GROUP_CONCAT's
+    ROW_BYTES = 1 << 26            # of text that the outputs may create, besides the text of GROUP_CONCAT
 
 _FUNCTIONS = {
     "ANY": AGGREGATE_ANY,
@@ -54,14 +53,17 @@ _FUNCTIONS = {
 
 
 class GroupTooLarge(Exception):
-    """The values of a message do not fit into the group any more; it is as it was.
+    """The values of a message do not fit into the group. The group is unchanged.
 
-    What counts is kept values and their text. Sums are of bounded size: at most about 1 kB for each argument.
+    The limit covers kept values and their text. Sums have a bounded size: at most about 1 kB for each argument.
     """
 
 
 cdef int demand_nothing_given_up(uint64_t before) except -1:
-    """Another time it might not be given up: what is added must be what is removed, and the same on every day."""
+    """Raise TimeoutError if an evaluation was given up since `before`.
+
+    The result would depend on the time it took, but a value must be the same when it is added and when it is removed.
+    """
     if given_up_so_far() != before:
         raise TimeoutError("working out a projection took too long for this message")
     return 0
@@ -81,11 +83,11 @@ cdef class BoundProjection:
         self.results = NULL
 
     def __init__(self, FieldSet fields, parts, outputs, uint64_t limit_bytes=GROUP_BYTES_MAX):
-        """fields: the set that messages will be read for; what is missing is added to it.
+        """fields: the set that messages will be read for; missing fields are added to it.
 
-        parts: for each the path by which outputs read it, the name of its function or None for a value of the last
-        message, what it is a function of as text, the program for that, GROUP_CONCAT's delimiter, and whether all
-        values of a field are kept. outputs: programs, and whether NULL leaves the field out.
+        parts: for each part, the path by which outputs read it, the name of its function (None for a value of the last
+        message), the text of its argument, the program of its argument, the delimiter of GROUP_CONCAT, and whether all
+        values of a field are kept. outputs: pairs of a program and whether the field is left out if it is NULL.
         """
         cdef Part* part
         cdef Argument* argument
@@ -158,7 +160,7 @@ cdef class BoundProjection:
         PyMem_Free(self.results)
 
     cdef int evaluate(self, FieldValues values, MessageContext message) except -1:
-        """What a message has for the arguments."""
+        """Evaluate the arguments for a message, into `changes`."""
         cdef uint32_t at
         cdef Change* change
         for at in range(self.argument_count):
@@ -336,7 +338,7 @@ cdef class Group:
                 change.known = bag_find(&state.bag, &change.value)
                 known = known and change.known != NULL
         if not known:
-            raise ValueError("a message that is not in the group: remove what was added, as it was added")
+            raise ValueError("a message that is not in the group: remove only added messages, with the same values")
         for at in range(projection.argument_count):
             change = &projection.changes[at]
             argument = &projection.arguments[at]
@@ -358,7 +360,7 @@ cdef class Group:
         return 0
 
     cdef int result_of(self, const Part* part, bytes delimiter, Value* result) except -1:
-        """What an aggregate says; good until the group or the row changes."""
+        """Set the result of an aggregate. It is valid until the group or the row changes."""
         cdef ArgumentState* state = &self.states[part.source]
         cdef uint64_t distinct = state.bag.distinct + (state.bag.nans > 0)
         result.kind = VALUE_NULL
@@ -393,7 +395,7 @@ cdef class Group:
         return 0
 
     cdef Value* work_out(self) except NULL:
-        """The values of the outputs, settled; good until a group of the projection changes or is asked."""
+        """The values of the outputs, settled. Valid until a group of the projection changes or is evaluated."""
         cdef BoundProjection projection = self.projection
         cdef FieldValues row = projection.row
         cdef Part* part
@@ -418,18 +420,18 @@ cdef class Group:
         return projection.results
 
     def add(self, FieldValues values, MessageContext message=None):
-        """Take a message in. GroupTooLarge, TimeoutError, MemoryError: it is refused, and nothing has changed."""
+        """Add a message. GroupTooLarge, TimeoutError, MemoryError: it is refused, and nothing has changed."""
         self.insert(values, message)
 
     def remove(self, FieldValues values, MessageContext message=None):
-        """Take out a message that was added before. ValueError, TimeoutError, MemoryError: nothing has changed.
+        """Remove a message that was added before. ValueError, TimeoutError, MemoryError: nothing has changed.
 
-        The values of the last message stay, even if it is this one.
+        The values of the last message stay, even if this message is the last one.
         """
         self.take(values, message)
 
     def values(self):
-        """The value of each output: None, bool, int, float or bytes; a container has none."""
+        """The value of each output: None, bool, int, float or bytes. It is None for a container."""
         cdef Value* results = self.work_out()
         cdef uint32_t at
         made = []
@@ -439,7 +441,7 @@ cdef class Group:
         return made
 
     def build(self, MessageBuilder builder):
-        """The outputs as a message. builder: of their destinations, in their order."""
+        """The outputs as a message. builder: a MessageBuilder of the destinations of the outputs, in the same order."""
         cdef BoundProjection projection = self.projection
         cdef Value* results
         cdef Value** chosen

@@ -1,8 +1,8 @@
 # The functions of expressions: one table of names, numbers of arguments and properties (expressions.md §10).
 #
-# Compilers look functions up in FUNCTIONS, the machine calls them by number. What they do stands with their family:
-# expression_numbers, expression_texts, expression_times; functions on the message are here. Rules for all: an argument
-# that is an array counts as its first element, one that is NULL makes the result NULL, if not said otherwise.
+# Compilers look up functions in FUNCTIONS; the machine calls them by number. Each family implements its functions in
+# numbers.pxi, texts.pxi or times.pxi; the functions on the message are here. Rules for all functions without a flag: an
+# argument that is an array counts as its first element, and an argument that is NULL makes the result NULL.
 
 from libc.stdint cimport uint32_t
 
@@ -47,7 +47,7 @@ cdef FunctionEntry[ENTRIES_MAX] entries
 
 
 class FunctionInfo(NamedTuple):
-    """What a compiler has to know of a function."""
+    """The properties of a function that a compiler needs."""
 
     number: int
     minimum: int
@@ -58,9 +58,9 @@ class FunctionInfo(NamedTuple):
 
 
 FUNCTIONS = {}
-"""By name, upper-case. The legacy ones are there for instances that ask for them only."""
+"""Functions by name, in upper case. Only instances that enable the legacy functions use those."""
 
-# These have an instruction of their own, because their pattern is compiled beforehand.
+# These have their own instructions, because their pattern is compiled in advance.
 PATTERN_FUNCTIONS = ("REGEXP_MATCH", "REGEXP_REPLACE")
 
 
@@ -78,7 +78,7 @@ cdef int call_message(
 
 
 cdef FunctionEntry* function_entry(uint32_t number) noexcept nogil:
-    """NULL: no function that can be called."""
+    """The entry of a function; NULL if there is no function that can be called."""
     if number >= ENTRIES_MAX or entries[number].family == NULL:
         return NULL
     return &entries[number]
@@ -92,7 +92,7 @@ cdef int call_function(
     MessageContext message,
     Value* result,
 ) except -1:
-    """Call a function. The arguments are spoilt; `result` may be the first of them."""
+    """Call a function. The arguments are overwritten; `result` may be the value of the first one."""
     cdef Value made
     cdef Value* value
     cdef uint32_t at
@@ -236,7 +236,7 @@ cdef int enter_all() except -1:
     enter("DATE", 1, 1, call_date, DATE_DATE, LEGACY)
     enter("DATE_UTC", 1, 1, call_date, DATE_DATE_UTC, LEGACY)
 
-    # Aggregates are worked out by who has the group; here they are names only.
+    # The owner of the group evaluates aggregates. Only their names are registered here.
     for name in ("SUM", "AVG", "ANY", "COUNT", "COUNT_DISTINCT", "MIN", "MAX", "STDDEV_POP", "STDDEV_SAMP", "UNIQUE"):
         enter(name, 1, 1, NULL, 0, AGGREGATE)
     enter("GROUP_CONCAT", 1, 2, NULL, 0, AGGREGATE)

@@ -1,8 +1,8 @@
-# The code of expressions: its operations, and whether it can be run.
+# The code of expressions: its operations, and the check that it can be run.
 #
-# Code is numbers: operation in the low 8 bits, argument in the 24 above. What is checked here the machine
-# (expression_vm) relies upon: all jumps go forward, the stack never runs over or dry, and whatever an argument means
-# is there.
+# Code consists of numbers: the operation in the low 8 bits, the argument in the 24 bits above. The machine (vm.pxi)
+# relies on the check: all jumps go forward, the stack never overflows or underflows, and everything that an argument
+# refers to exists.
 
 from libc.stdint cimport uint32_t
 
@@ -44,13 +44,16 @@ OPCODES = {
     "REGEXP_MATCH": OP_REGEXP_MATCH,
     "REGEXP_REPLACE": OP_REGEXP_REPLACE,
 }
-"""Number of each operation: `op | argument << 8`. Of a call the argument is `count of arguments << 12 | function`: its
-number, or its place among the program's functions of the user."""
+"""Number of each operation: `op | argument << 8`. The argument of a call is `count of arguments << 12 | function`:
+the number of the function, or its index among the user functions of the program."""
 
 cdef uint32_t stack_needed(
     list source, uint32_t constants, uint32_t patterns, uint32_t fields, uint32_t functions
 ) except? 0:
-    """The depth of the stack that code needs, with so many of each. Every way through it ends with one operand."""
+    """The depth of the stack that code needs. Checks the code: every path must end with one operand.
+
+    constants, patterns, fields, functions: the number of each. ValueError: the code cannot be run.
+    """
     depths = [-1] * len(source)
     deepest = 0
     depth = 0
@@ -61,7 +64,7 @@ cdef uint32_t stack_needed(
             raise ValueError(f"code whose stack differs by the way to instruction {at}")
         depth = max(depth, depths[at])
         if depth < 0:
-            raise ValueError(f"code that never comes to instruction {at}")
+            raise ValueError(f"code that never reaches instruction {at}")
         needed, made = _effect(at, op, argument, constants, patterns, fields, functions)
         if depth < needed:
             raise ValueError(f"code that takes more from the stack than there is, at instruction {at}")
@@ -84,7 +87,7 @@ cdef uint32_t stack_needed(
 
 
 def _effect(at, op, argument, constants, patterns, fields, functions):
-    """How many operands an instruction takes and leaves."""
+    """The numbers of operands that an instruction takes and leaves."""
     cdef FunctionEntry* entry
     cdef uint32_t count
     if op in (OP_CONST, OP_FIELD):
@@ -103,7 +106,7 @@ def _effect(at, op, argument, constants, patterns, fields, functions):
         return count, 1
     if op == OP_CALL_USER:
         if argument & 0xFFF >= functions:
-            raise ValueError(f"no such function of the user, at instruction {at}")
+            raise ValueError(f"no such user function, at instruction {at}")
         return argument >> 12, 1
     if OP_ADD <= op <= OP_MOD or OP_EQ <= op <= OP_GE:
         return 2, 1

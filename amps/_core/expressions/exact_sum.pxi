@@ -1,12 +1,12 @@
-# Sums of numbers without any rounding: of what SUM, AVG and STDDEV say of a group (expressions.md §10.12).
+# Sums of numbers without rounding, for SUM, AVG and STDDEV of a group (expressions.md §10.12).
 #
-# Numbers come and go, and the result must be that of the numbers that are there, whatever has been there before. So
-# nothing is rounded before somebody asks: every double is an integer times a power of two, and a sum of them an integer
-# of at most some 2200 bits, of which only the part that is used is kept. Adding takes a handful of additions; only the
-# results make Python objects, whose division of integers rounds correctly.
+# Numbers are added and removed, and the result must depend only on the numbers present, not on earlier ones. Nothing is
+# therefore rounded before a result is read. Every double is an integer times a power of two, so a sum of doubles is an
+# integer of at most some 2200 bits, of which only the used part is stored. Adding a number takes a handful of machine
+# additions. Only the results use Python objects, whose division of integers rounds correctly.
 #
-# Invariants: the last limb of a sum is its sign alone, 0 or all ones, and there is memory for one more; so an addition
-# that `tally_reserve` made room for cannot fail, and fits.
+# Invariants: the last limb of a sum holds only its sign, 0 or all ones, and there is memory for one more limb. So an
+# addition that `tally_reserve` has prepared cannot fail and cannot overflow.
 
 from libc.math cimport isfinite
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
@@ -36,16 +36,16 @@ cdef extern from *:
 
 cdef enum:
     LIMB_BITS = 64
-    UNIT_LIMB = 18                 # where 1 stands in a total: below it is room for the smallest double, 2 ** -1074
-    DOUBLE_BIAS = 1075             # of the exponent of a double's lowest bit
+    UNIT_LIMB = 18                 # position of 1 in a total; below it is room for 2 ** -1074, the smallest double
+    DOUBLE_BIAS = 1075             # bias of a double's exponent, for the lowest bit of its mantissa
     MANTISSA_BITS = 52
-    ROOT_BITS = 132                # of what a root is taken of: more than twice those of a double
+    ROOT_BITS = 132                # bits of the radicand of a root: more than twice the bits of a double
 
 cdef uint64_t ALL_ONES = <uint64_t>0xFFFFFFFFFFFFFFFF
 
 
 cdef int make_room(ExactSum* kept, uint32_t bit, uint32_t bits) except -1:
-    """Room for adding a number of so many bits, whose lowest is that one."""
+    """Make room for adding a number of `bits` bits whose lowest is `bit`."""
     cdef uint32_t low = bit // LIMB_BITS
     cdef uint32_t end = (bit + bits - 1) // LIMB_BITS + 2  # behind the limb of the sign
     cdef uint32_t first = low
@@ -77,7 +77,7 @@ cdef int make_room(ExactSum* kept, uint32_t bit, uint32_t bits) except -1:
 
 
 cdef void add_exactly(ExactSum* kept, exact_wide magnitude, uint32_t bit, bint negative) noexcept nogil:
-    """Add or subtract where `make_room` made room."""
+    """Add or subtract a number for which `make_room` was called."""
     cdef uint64_t parts[3]
     cdef uint32_t shift = bit % LIMB_BITS
     cdef uint32_t at = bit // LIMB_BITS - kept.first
@@ -123,7 +123,7 @@ cdef object integer_of(const ExactSum* kept):
 
 
 cdef bint term_of(const Value* value, Term* term) noexcept nogil:
-    """A settled value as a term. False: it is no finite number, and no text that has the form of one."""
+    """Convert a settled value to a term. False: it is neither a finite number nor text with the form of one."""
     cdef Value number = value[0]
     cdef uint64_t bits
     cdef uint32_t exponent
@@ -154,7 +154,7 @@ cdef bint term_of(const Value* value, Term* term) noexcept nogil:
 
 
 cdef int tally_reserve(Tally* tally, const Term* term, bint squares) except -1:
-    """Make sure that the term can be added or removed without failing. Changes no result."""
+    """Make room for a term, so that adding or removing it cannot fail. No result changes."""
     make_room(&tally.total, term.bit, LIMB_BITS)
     if squares:
         make_room(&tally.squares, 2 * term.bit, 2 * LIMB_BITS)
@@ -162,7 +162,7 @@ cdef int tally_reserve(Tally* tally, const Term* term, bint squares) except -1:
 
 
 cdef void tally_change(Tally* tally, const Term* term, bint removed, bint squares) noexcept nogil:
-    """Add a term, or remove one that was added before; `tally_reserve` comes first."""
+    """Add a term, or remove one that was added before. `tally_reserve` must be called first."""
     add_exactly(&tally.total, term.magnitude, term.bit, term.negative != removed)
     if squares:
         add_exactly(&tally.squares, <exact_wide>term.magnitude * term.magnitude, 2 * term.bit, removed)
@@ -182,7 +182,7 @@ cdef void tally_free(Tally* tally) noexcept nogil:
 
 
 cdef int set_quotient(Value* result, numerator, denominator) except -1:
-    """The double next to a quotient of integers; beyond the largest one no valid number, as in arithmetic."""
+    """Set the double nearest to a quotient of integers. Beyond the largest double it is NaN, as in arithmetic."""
     try:
         set_double(result, numerator / denominator)
     except OverflowError:
@@ -191,7 +191,7 @@ cdef int set_quotient(Value* result, numerator, denominator) except -1:
 
 
 cdef bint small_sum(const ExactSum* total, Value* result) noexcept nogil:
-    """The sum as an integer of 64 bits, if it is one."""
+    """Set the result to the sum if it is an integer of 64 bits. False: it is not."""
     cdef uint32_t at = UNIT_LIMB - total.first
     cdef uint64_t sign = total.limbs[total.count - 1]
     cdef uint64_t unit
@@ -211,7 +211,7 @@ cdef bint small_sum(const ExactSum* total, Value* result) noexcept nogil:
 
 
 cdef int tally_sum(Tally* tally, Value* result) except -1:
-    """The sum of at least one number: an integer as long as all of them are and it fits."""
+    """The sum of at least one number: an integer if all numbers are integers and it fits, otherwise a double."""
     if tally.reals == 0 and small_sum(&tally.total, result):
         return 0
     return quotient_of_total(tally, 1, result)
@@ -230,9 +230,9 @@ cdef int quotient_of_total(Tally* tally, divisor, Value* result) except -1:
 
 
 cdef int tally_deviation(Tally* tally, uint64_t fewer, Value* result) except -1:
-    """The deviation of a population (fewer: 0) or a sample (1), which has at least one more number than `fewer`.
+    """The deviation of a population (fewer: 0) or a sample (fewer: 1). There must be more than `fewer` numbers.
 
-    The root of (n * sum of squares - square of the sum) / (n * (n - fewer)), rounded once.
+    It is the root of (n * sum of squares - square of the sum) / (n * (n - fewer)), rounded once.
     """
     cdef int total_place = <int>tally.total.first - UNIT_LIMB
     cdef int squares_place = <int>tally.squares.first - 2 * UNIT_LIMB

@@ -1,7 +1,7 @@
-# What filters are filed under: pairs of a field and a constant, numbered, and looked up for every message.
+# The keys that filters are filed under: pairs of a field and a constant. They are numbered, and looked up per message.
 #
-# A key is as wide as half a cache line and has all that tells it from others, unless it is a long text: looking one up
-# takes a hash of its words and, most of the time, one comparison.
+# A key has half the size of a cache line and contains everything that distinguishes it, except for long texts. A lookup
+# takes a hash of its words and usually one comparison.
 
 from os import urandom
 
@@ -15,7 +15,7 @@ cdef enum:
     KEYS_MIN = 8
 
 
-cdef uint64_t SEED = int.from_bytes(urandom(8), "little")  # nobody can know constants that collide
+cdef uint64_t SEED = int.from_bytes(urandom(8), "little")  # random, so that no client can choose colliding constants
 
 
 @cython.final
@@ -34,7 +34,7 @@ cdef class FilterKeys:
         free(self.slots)
 
     cdef uint32_t number_of(self, FilterKey key, object owner) except? 0xFFFFFFFF:
-        """The number of a key, made if it is new. Numbers begin at 0 and have no gaps."""
+        """Return the number of a key, which is added if it is new. Numbers begin at 0 and have no gaps."""
         cdef FilterKey* grown
         cdef int32_t found = find_key(self, &key)
         if found >= 0:
@@ -55,7 +55,7 @@ cdef class FilterKeys:
         return self.count - 1
 
     cdef int note_slot(self, uint32_t slot, uint32_t table) except -1:
-        """There are keys of this table for a slot."""
+        """Note that a slot has keys of this table."""
         cdef FiledSlot* grown
         cdef uint32_t at
         for at in range(self.slot_count):

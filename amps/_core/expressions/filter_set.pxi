@@ -1,15 +1,16 @@
-# All filters of one topic: each distinct one evaluated at most once per message, and most of them not at all.
+# All filters of one topic. Each distinct filter is evaluated at most once per message, and most are not evaluated.
 #
-# A message is read once, for the union of the fields that its filters need. Filters that demand an equality are filed
-# under its field and constant: what the message holds in that field is looked up, and only filters found so are tried;
-# if the equality is all of the filter, finding it is the match. Looking up is exact by the rules of `=` (expressions.md
-# §6.1 and §14.3), as for constants of IN: three tables, because what is equal depends on both sides.
+# A message is read once, for the union of the fields that its filters need. A filter that requires an equality is
+# filed under its field and constant. The filter set looks up the values of that field in the message and tries only
+# the filters that it finds. If the filter consists only of the equality, the lookup is the match. The lookup is exact
+# by the rules of `=` (expressions.md §6.1 and §14.3), as for constants of IN. It uses three tables, because equality
+# depends on the types of both sides.
 #
-# Of several equalities a filter is filed under the one that the fewest others are filed under.
+# A filter with several equalities is filed under the one that has the fewest other filters.
 #
-# A message that cannot be read for all fields is read again for each filter by itself: whether a filter matches must
-# not depend on what other filters there are. A filter whose evaluation takes more memory or time than a message may
-# does not match; as all share that time, those that may take long come last.
+# A message that cannot be read for all fields is read again for each filter separately: whether a filter matches must
+# not depend on the other filters of the set. A filter whose evaluation exceeds the memory or time of one message does
+# not match. All filters share that time, so filters that may take long are evaluated last.
 
 cimport cython
 from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
@@ -45,7 +46,7 @@ from amps._core.values.fields cimport (
 cdef enum:
     MATCHED_MIN = 8
     LONG_PROGRAM = 100             # instructions
-    GIVEN_BACK_MIN = 16            # fewer removed entries are not worth a rebuilding
+    GIVEN_BACK_MIN = 16            # a rebuild needs more removed entries than this
 
 
 cdef class Filter:
@@ -60,13 +61,14 @@ cdef class Filter:
         bint asks_publisher,
         bint deterministic,
     ):
-        """equalities: pairs of a path and constants, of which one must be equal. exact: the one equality is all.
+        """equalities: pairs of a path and constants, one of which must be equal. exact: the equality is the whole
+        filter.
 
-        asks_message: the program asks for facts about the message besides its fields. asks_publisher: and for those
-        of its publisher.
+        asks_message: the program reads facts about the message besides its fields. asks_publisher: it also reads facts
+        about the publisher.
         """
         if exact and len(equalities) != 1:
-            raise ValueError("a filter that is an equality has one")
+            raise ValueError("an exact filter must have exactly one equality")
         self.program = program
         self.canonical = canonical_text
         self.equalities = equalities
@@ -83,7 +85,7 @@ def _tell_nothing(publisher):
 cdef class EvaluationContext:
 
     def __init__(self, Extractor extractor, FieldValues values, MessageContext context, tell_publisher=None):
-        """tell_publisher(hash of the client's name): puts what is known of that client into the context."""
+        """tell_publisher(hash of the client's name): puts the facts about that client into the context."""
         self.extractor = extractor
         self.values = values
         self.context = context
@@ -126,7 +128,7 @@ cdef class FilterSet:
         free(self.matched)
 
     def _begin(self):
-        """Nothing is filed, no field is wanted."""
+        """Reset the set: no filter is filed and no field is needed."""
         self.fields = FieldSet()
         self.scanned = []
         self.scanned_last = []
@@ -138,10 +140,10 @@ cdef class FilterSet:
         self.asks_publisher = False
         self.may_take_long = False
 
-    # --- who is there -----------------------------------------------------------------------------------------
+    # --- members ----------------------------------------------------------------------------------------------
 
     def add(self, Filter filter_, member):
-        """Let a member have the messages that match."""
+        """Add a member that receives the messages that match the filter."""
         cdef FilterEntry entry = self.entries.get(filter_)
         if entry is None:
             entry = FilterEntry(filter_, self.fields)
@@ -150,12 +152,12 @@ cdef class FilterSet:
         entry.members.append(member)
 
     def remove(self, Filter filter_, member):
-        """A member that was added leaves."""
+        """Remove a member that was added."""
         cdef FilterEntry entry = self.entries[filter_]
         entry.members.remove(member)
         if entry.members:
             return
-        self.matched_count = 0  # it may be there still
+        self.matched_count = 0  # the removed entry may still be in `matched`
         del self.entries[filter_]
         self.apart = None
         if entry.keys is None:
@@ -168,7 +170,7 @@ cdef class FilterSet:
             self._rebuild()
 
     def _rebuild(self):
-        """Forget the fields and constants that nobody needs any more."""
+        """Drop the fields and constants that no filter needs any more."""
         cdef FilterEntry entry
         self._begin()
         for entry in self.entries.values():
@@ -176,7 +178,7 @@ cdef class FilterSet:
             self._file(entry)
 
     def _file(self, FilterEntry entry):
-        """Under the rarest of its equalities, or among those that are tried on every message."""
+        """File a filter under its rarest equality, or among the filters that are tried on every message."""
         cdef Filter filter_ = entry.filter
         self.asks_message = self.asks_message or filter_.asks_message
         self.asks_publisher = self.asks_publisher or filter_.asks_publisher
@@ -204,7 +206,7 @@ cdef class FilterSet:
         for constant in constants:
             from_python(constant, &value, arena)
             if value.kind == VALUE_STRING:
-                # What was made of a bytes object by from_python is a copy in the arena: the key needs its own.
+                # from_python copied the bytes object into the arena. The key refers to the text of the constant itself.
                 value.text = <const uint8_t*><const char*>(<bytes>constant)
                 self.file_under(found, text_key(self.keys, slot, &value), constant)
                 self.keys.note_slot(slot, KEY_TEXT)
@@ -217,7 +219,7 @@ cdef class FilterSet:
         return list(found)
 
     cdef int file_under(self, dict found, FilterKey key, object owner) except -1:
-        """One more key for a filter."""
+        """File a filter under one more key."""
         cdef uint32_t number = self.keys.number_of(key, owner)
         if number == <uint32_t>len(self.filed):
             self.filed.append([])
@@ -236,7 +238,7 @@ cdef class FilterSet:
         return 0
 
     cdef int look_up_number(self, Value* value, FiledSlot filed) except -1:
-        """The same for a value that is a number, or a string with the form of one."""
+        """Look up a value that is a number, or a string with the form of a number."""
         cdef Value number = value[0]
         cdef FilterKey key
         if value.kind == VALUE_STRING and not number_from_text(value.text, value.length, &number):
@@ -258,7 +260,7 @@ cdef class FilterSet:
         return 0
 
     cdef bint is_settled(self, Value* value) except -1:
-        """Make a value of what a scanner left. False: it takes too much memory."""
+        """Convert a value from the raw form of the scanner. False: it takes too much memory."""
         try:
             settle(value, self.evaluation.values.arena)
         except MemoryError:
@@ -300,7 +302,7 @@ cdef class FilterSet:
         return 0
 
     cdef int note_exhausted(self) except -1:
-        """An error was raised: what took too much memory is counted, anything else is raised on."""
+        """Handle a raised error: count a MemoryError, and pass on any other error."""
         if not PyErr_ExceptionMatches(MemoryError):
             return -1
         PyErr_Clear()
@@ -308,7 +310,7 @@ cdef class FilterSet:
         return 0
 
     cdef int match_apart(self, const uint8_t* data, uint64_t length) except -1:
-        """Read the message for each filter by itself, once for those that need the same fields."""
+        """Read the message for each filter separately, but once for all filters that need the same fields."""
         cdef FilterEntry entry
         cdef FieldSet fields
         cdef FieldValues values = self.evaluation.values
@@ -332,7 +334,7 @@ cdef class FilterSet:
         return 0
 
     def _set_apart(self):
-        """Sort the filters by the fields that they need."""
+        """Group the filters by the fields that they need."""
         cdef FilterEntry entry
         by_fields = {}
         for entry in self.entries.values():
@@ -358,8 +360,8 @@ cdef class FilterSet:
         return members
 
 
-# A `try` costs every message as much as looking one of its fields up. So the two calls that may run out of memory are
-# made without one, and who makes them asks for the error.
+# A `try` costs as much per message as the lookup of one field. The two calls that may raise MemoryError are therefore
+# made through `noexcept` pointers, and the caller checks for the error.
 ctypedef int (*Reading)(Extractor, const uint8_t*, uint64_t, FieldSet, FieldValues) noexcept
 ctypedef int (*Evaluation)(BoundProgram, FieldValues, MessageContext) noexcept
 
@@ -375,7 +377,7 @@ cdef int evaluate(BoundProgram program, FieldValues values, MessageContext conte
 
 
 cdef inline bint is_match(FilterSet self, BoundProgram program) except -1:
-    """Whether a program matches. One that could not be evaluated to its end does not."""
+    """Whether a program matches. A program that was not evaluated to its end does not match."""
     cdef int matches
     cdef uint64_t given_up = given_up_so_far()
     if is_large_and_over():
@@ -398,7 +400,7 @@ cdef inline int add_match(FilterSet self, FilterEntry entry) except -1:
 
 
 cdef inline int look_up(FilterSet self, Value* value, FiledSlot filed) except -1:
-    """Consider what is filed under a constant that is equal to the value."""
+    """Try the filters that are filed under a constant equal to the value."""
     cdef FilterKey key
     if value.kind > VALUE_CONTAINER and not self.is_settled(value):
         return 0
@@ -430,7 +432,7 @@ cdef inline int find_matches(FilterSet self, const uint8_t* data, uint64_t lengt
         self.note_exhausted()
         readable = False
     if given_up_so_far() != given_up:
-        return 0  # reading it took too long
+        return 0  # reading the message took too long
     if not readable:
         evaluation.unreadable += 1
         return self.match_apart(data, length)

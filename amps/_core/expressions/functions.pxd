@@ -7,19 +7,19 @@ from amps._core.values.value cimport Arena, ConstantSet, Value
 
 
 cdef class Pattern:
-    """A pattern; looked for anywhere in a text unless it is anchored."""
+    """A pattern. It may match anywhere in a text unless it is anchored."""
 
     cdef readonly bytes text
     cdef readonly bint raw
-    cdef bytes literal             # what is looked for without an engine; None = the engine is needed
+    cdef bytes literal             # text that is searched without the engine; None = the engine is needed
     cdef const uint8_t* literal_text
     cdef uint32_t literal_length
     cdef bint anchored_start
     cdef bint anchored_end
     cdef bint ignores_case
-    cdef bytes compiled            # as it is given to the engine
+    cdef bytes compiled            # the text passed to the engine
     cdef object engine
-    cdef object interpreted        # for texts with which the compiled machine code runs out of stack
+    cdef object interpreted        # for texts on which the compiled machine code runs out of stack
     cdef object guarded            # for long texts
     cdef Deadline deadline
     cdef readonly uint64_t given_up
@@ -136,7 +136,7 @@ cdef enum TimeFunction:
     TIME_UNIX_TIMESTAMP
 
 
-# Functions of the legacy module, which a configuration switches on.
+# Functions of the legacy module, which the configuration enables.
 cdef enum DateFunction:
     DATE_TIMEZONEOFFSET = 0
     DATE_TODAY
@@ -176,15 +176,15 @@ cdef void negate(Value* number) noexcept nogil
 # The functions of expressions. See expressions/catalogue.pxi.
 
 
-# Each family of functions is one C function with a number for each of them.
+# Each family of functions is one C function, with a number for each function.
 ctypedef int (*FunctionFamily)(int, Operand*, uint32_t, FieldValues, MessageContext, Value*) except -1
 
 
 cdef struct FunctionEntry:
     FunctionFamily family          # NULL: has an instruction of its own, or is an aggregate
     int which
-    bint takes_null                # is called with NULL arguments; the others are NULL then
-    bint takes_arrays              # sees all values of a field instead of the first
+    bint takes_null                # called with NULL arguments; otherwise a NULL argument makes the result NULL
+    bint takes_arrays              # receives all values of a field instead of the first
     uint32_t arguments_min
     uint32_t arguments_max
 

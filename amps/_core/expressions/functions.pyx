@@ -1,4 +1,4 @@
-"""What expressions can do with values: patterns, numbers, texts, times, operators, and the table of functions."""
+"""The operations of expressions on values: patterns, numbers, texts, times, operators, and the table of functions."""
 
 include "patterns.pxi"
 include "numbers.pxi"

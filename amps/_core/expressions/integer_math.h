@@ -1,4 +1,4 @@
-/* Arithmetic on integers of 64 bits, signed or unsigned. Where the result is of neither, it is that of the operands as
+/* Arithmetic on integers of 64 bits, signed or unsigned. If the result is neither, the operands are converted to
  * doubles. */
 #ifndef AMPS_INTEGER_MATH_H
 #define AMPS_INTEGER_MATH_H
@@ -13,7 +13,7 @@ typedef union {
     double double_;
 } integer_math_result;
 
-/* Sign and magnitude: the product of two magnitudes fits where a signed one might not. */
+/* Store sign and magnitude: the product of two magnitudes fits where a signed product might not. */
 static inline int integer_math_keep(int negative, unsigned __int128 magnitude, integer_math_result *result) {
     if (!negative && magnitude <= UINT64_MAX) {
         result->unsigned_integer = (uint64_t)magnitude;
@@ -58,7 +58,7 @@ static int integer_math(char operator_, int left_unsigned, uint64_t left_bits, i
     return form;
 }
 
-/* To a multiple of 10^digits (1 to 20): half away from zero, or toward zero. */
+/* Round to a multiple of 10^digits (1 to 20): half away from zero, or toward zero. */
 static int integer_math_round(int is_unsigned, uint64_t bits, int digits, int truncate, integer_math_result *result) {
     __int128 wide = integer_math_wide(is_unsigned, bits);
     unsigned __int128 magnitude = integer_math_magnitude(wide);

@@ -54,18 +54,18 @@ cdef enum Operation:
     OP_CALL_USER
     OP_REGEXP_MATCH
     OP_REGEXP_REPLACE
-    OPS_OUTSIDE                    # how many a compiler may use
+    OPS_OUTSIDE                    # number of operations that a compiler may use
     OP_COMPARE = OPS_OUTSIDE       # detail: which comparison
     OP_ARITHMETIC                  # detail: which operator
     OP_COMPARE_FIELD               # argument: field; second: constant
     OP_IN_SET                      # argument: set
-    OP_TEXT_IS                     # from here on predicates, those of texts first; argument: field
+    OP_TEXT_IS                     # the first of the predicates; those of texts come first; argument: field
     OP_TEXT_IN
     OP_NUMBER_IS
     OP_NUMBER_IN
 
 
-# Whether the argument is a place in the code.
+# Whether the argument is a position in the code.
 cdef inline bint is_jump(int op) noexcept:
     return op == OP_AND_JUMP or op == OP_OR_JUMP or op == OP_JUMP or op == OP_JUMP_UNLESS_TRUE
 
@@ -75,7 +75,7 @@ cdef uint32_t stack_needed(
 ) except? 0
 
 
-# Functions that somebody else wrote. See expressions/user_function.pxi.
+# Functions written by users. See expressions/user_function.pxi.
 
 
 cdef class UserFunction:
@@ -91,7 +91,7 @@ cdef class UserFunction:
     cdef int call(self, Operand* arguments, uint32_t count, FieldValues values, Value* result) except -1
 
 
-# Predicates: a field with one value against constants. See expressions/predicates.pxi.
+# Predicates: comparisons of a field that has one value with constants. See expressions/predicates.pxi.
 
 
 cdef extern from "text_words.h" nogil:
@@ -110,18 +110,18 @@ cdef struct ShortText:
     uint32_t length
 
 
-cdef struct NumberRange:           # both ends belong to it
+cdef struct NumberRange:           # both ends are included
     double low
     double high
 
 
-# What a predicate compares with, by its kind.
+# The constants that a predicate compares with, by its kind.
 cdef union Expected:
     ShortText* texts
     NumberRange* ranges
 
 
-# Where there is room for what predicates compare with.
+# Memory for the constants of predicates.
 cdef struct ExpectedRoom:
     ShortText* texts
     NumberRange* ranges
@@ -129,22 +129,22 @@ cdef struct ExpectedRoom:
 
 cdef extern from *:
     """
-    /* As far as this, every integer is a double. */
+    /* Up to this magnitude, every integer is exactly a double. */
     static const int64_t EXACT_MAX = (int64_t)1 << 53;
     """
     const int64_t EXACT_MAX
 
 
 cdef enum:
-    EXPECTED_MAX = 7               # of IN: more are a set
+    EXPECTED_MAX = 7               # constants of IN; an IN with more uses a set
     UNDECIDED = 2
-    GOES_ON = 2                    # in place of a truth on the stack
+    GOES_ON = 2                    # in place of a truth value on the stack
 
 
 cdef struct Predicate:
     uint8_t negated                # `!=`
-    uint8_t outcomes[2]            # if it is false, true: the truth it leaves on the stack; GOES_ON = none
-    uint32_t places[2]             # ... and where the machine goes on
+    uint8_t outcomes[2]            # the truth left on the stack if the predicate is false, true; GOES_ON = none
+    uint32_t places[2]             # where the machine continues if it is false, true
     uint32_t count                 # of texts or ranges
     Expected expected
 
@@ -171,7 +171,7 @@ cdef inline bint holds_for_text(
     return found
 
 
-# NaN is not even different from something.
+# NaN satisfies no comparison, not even `!=`.
 cdef inline bint holds_for_number(int op, const Predicate* predicate, double number) noexcept nogil:
     cdef NumberRange* ranges = predicate.expected.ranges
     cdef bint found = False
@@ -183,10 +183,10 @@ cdef inline bint holds_for_number(int op, const Predicate* predicate, double num
     return found
 
 
-# Whether a field's one value is what is expected. UNDECIDED: that must be worked out in full.
+# Whether a field's only value satisfies the predicate. UNDECIDED: the full comparison must be evaluated.
 cdef inline int decide(int op, const Predicate* predicate, Value* value, Arena arena) except -1:
     if op <= OP_TEXT_IN:
-        # Of a format without types it is the text that equals a string, whatever it looks like.
+        # In a format without types, the text is compared with a string, even if it has the form of a number.
         if value.kind != VALUE_STRING and (value.kind != VALUE_RAW_TEXT or value.length == 0):
             return UNDECIDED
         return holds_for_text(op, predicate, value.text, value.length)
@@ -211,11 +211,11 @@ cdef struct Instruction:
     uint8_t detail                 # comparison, or operator of arithmetic
     uint32_t argument
     uint32_t second                # constant of a fused comparison; function of a call
-    Predicate predicate            # if it is one
+    Predicate predicate            # for predicate operations only
 
 
 cdef class Program:
-    """What a compiled expression does, for whatever set of fields."""
+    """The instructions of a compiled expression, not bound to a set of fields."""
 
     cdef Instruction* code
     cdef uint32_t length
@@ -223,9 +223,9 @@ cdef class Program:
     cdef Arena arena
     cdef readonly tuple patterns
     cdef readonly tuple fields
-    cdef readonly tuple functions  # of the user
+    cdef readonly tuple functions  # user functions
     cdef list sets                 # of constants, for IN
-    cdef ExpectedRoom expected     # what predicates compare with
+    cdef ExpectedRoom expected     # constants of the predicates
     cdef readonly uint32_t stack_depth
 
     cdef int assemble(self, list source, list targets, list constants) except -1
@@ -235,7 +235,7 @@ cdef class BoundProgram:
     """A program whose fields are slots of one set of fields."""
 
     cdef readonly Program program
-    cdef uint32_t* slots           # by number of the program's field
+    cdef uint32_t* slots           # by the program's field number
     cdef uint32_t slots_needed
     cdef Operand* stack
 
@@ -244,21 +244,21 @@ cdef class BoundProgram:
     cdef bint is_match(self, FieldValues values, MessageContext message) except -1
 
 
-# What filters are filed under. See expressions/filter_keys.pxi.
+# The keys that filters are filed under. See expressions/filter_keys.pxi.
 
 
-# Which table tells how the constant compares.
+# The table of a key, which depends on how its constant compares.
 cdef enum KeyTable:
     KEY_TEXT = 0                   # a string
     KEY_NUMBER = 1                 # a number
-    KEY_CONVERTED = 2              # a string with the form of a number, by its number
+    KEY_CONVERTED = 2              # a string with the form of a number, filed under the number
 
 
-# Two with the same words and `about` are the same, but for texts of more than TEXT_WORDS_BYTES.
+# Keys with equal words and equal `about` are equal, except for texts longer than TEXT_WORDS_BYTES.
 cdef struct FilterKey:
-    uint64_t first                 # of a text by `text_words`; a number
-    uint64_t last                  # of a text; a number's kind
-    uint64_t about                 # table, slot and a text's length
+    uint64_t first                 # of a text: from `text_words`; of a number: its bits
+    uint64_t last                  # of a text: from `text_words`; of a number: its kind
+    uint64_t about                 # table, slot and the length of the text
     const uint8_t* text            # NULL for a number
 
 
@@ -275,7 +275,7 @@ cdef struct FiledSlot:
 
 @cython.final
 cdef class FilterKeys:
-    """Keys by number, and their numbers by key."""
+    """The keys of filters, and a hash table from keys to their numbers."""
 
     cdef FilterKey* keys
     cdef uint32_t count
@@ -303,7 +303,7 @@ cdef inline FilterKey text_key(FilterKeys keys, uint32_t slot, const Value* valu
     return key
 
 
-# Of a number in its canonical form.
+# The key of a number in canonical form.
 cdef inline FilterKey number_key(uint32_t slot, uint32_t table, const Value* number) noexcept nogil:
     cdef FilterKey key
     key.first = number.number.unsigned_integer
@@ -313,7 +313,7 @@ cdef inline FilterKey number_key(uint32_t slot, uint32_t table, const Value* num
     return key
 
 
-# The number of a key; -1 if there is none.
+# The number of a key, or -1 if it is not known.
 cdef inline int32_t find_key(FilterKeys keys, const FilterKey* key) noexcept nogil:
     cdef uint32_t found
     cdef const FilterKey* known
@@ -337,60 +337,60 @@ cdef inline int32_t find_key(FilterKeys keys, const FilterKey* key) noexcept nog
 
 
 cdef class Filter:
-    """A compiled filter, shared by all who use the same one."""
+    """A compiled filter. All subscriptions with an equal filter share it."""
 
     cdef readonly Program program
     cdef readonly str canonical
     cdef readonly tuple equalities         # (path, constants): each must hold for a match
-    cdef readonly bint exact               # the one equality is all there is
-    cdef readonly bint asks_message        # needs facts besides the fields
-    cdef readonly bint asks_publisher      # of these, who published it
+    cdef readonly bint exact               # the filter consists only of the one equality
+    cdef readonly bint asks_message        # reads facts of the message besides its fields
+    cdef readonly bint asks_publisher      # reads facts about the publisher
     cdef readonly bint deterministic
     cdef object __weakref__
 
 
 cdef class FilterEntry:
-    """A filter in a set, and who has it."""
+    """A filter in a set, and its members."""
 
     cdef readonly Filter filter
-    cdef readonly list members             # of the owner of the set, in the order of adding
+    cdef readonly list members             # objects of the set's owner, in the order in which they were added
     cdef BoundProgram program
     cdef BoundProgram apart_program        # for messages that cannot be read for all fields
     cdef list keys                         # numbers of the keys it is filed under; None = tried on every message
-    cdef bint takes_long                   # perhaps
-    cdef uint64_t serial                   # of the last message it was considered for
+    cdef bint takes_long                   # the evaluation may take long
+    cdef uint64_t serial                   # of the last message that the entry was considered for
 
 
 cdef class EvaluationContext:
-    """What evaluating takes: shared by all sets of one message type in a process, one message at a time."""
+    """The objects of an evaluation. All sets of one message type in a process share them, one message at a time."""
 
     cdef readonly Extractor extractor
     cdef readonly FieldValues values
     cdef readonly MessageContext context
     cdef readonly uint64_t unreadable      # messages that could not be read for all the fields that filters need
-    cdef readonly uint64_t exhausted       # messages and filters that took more memory than a message may
-    cdef public object last_unreadable     # for whom it may concern: what and where the last such message was
-    cdef readonly object tell_publisher    # puts what is known of a publisher into the context
+    cdef readonly uint64_t exhausted       # messages and filters that exceeded the memory of one message
+    cdef public object last_unreadable     # set by users of the context: description and place of the last such message
+    cdef readonly object tell_publisher    # puts the facts about a publisher into the context
 
 
 @cython.final
 cdef class FilterSet:
-    """The distinct filters of one topic, and those that match a message."""
+    """The distinct filters of one topic, and those that match the current message."""
 
     cdef readonly EvaluationContext evaluation
     cdef FieldSet fields
     cdef readonly dict entries             # Filter -> FilterEntry
     cdef list scanned                      # entries that are tried on every message
-    cdef list scanned_last                 # of these, those that may take long
+    cdef list scanned_last                 # entries that may take long, tried after `scanned`
     cdef list apart                        # pairs of a FieldSet and the entries that need it; None = not made yet
     cdef FilterKeys keys
     cdef list filed                        # by key: list of FilterEntry
-    cdef uint32_t given_back               # entries removed since the last rebuilding
+    cdef uint32_t given_back               # entries removed since the last rebuild
     cdef readonly bint asks_message
     cdef readonly bint asks_publisher
-    cdef readonly bint may_take_long       # patterns, functions of users, long programs
+    cdef readonly bint may_take_long       # patterns, user functions, long programs
     cdef uint64_t serial
-    cdef void** matched                    # FilterEntry: those that match, which are in `entries`
+    cdef void** matched                    # FilterEntry pointers: the matching entries, which `entries` keeps alive
     cdef uint32_t matched_count
     cdef uint32_t matched_capacity
     cdef readonly uint64_t evaluations     # programs run, for all messages

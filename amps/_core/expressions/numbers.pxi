@@ -1,6 +1,6 @@
 # Arithmetic and the numeric functions of expressions (expressions.md §§4.1, 10.6, 10.7).
 #
-# What is no valid number is NaN: infinite results too. Integers that leave 64 bits become doubles.
+# A result that is not a valid number is NaN, and so is an infinite one. Integers beyond 64 bits become doubles.
 
 from libc.math cimport (
     M_PI,
@@ -70,7 +70,7 @@ cdef extern from "integer_math.h" nogil:
 
 
 cdef enum:
-    DIGITS_MAX = 330               # further behind the point no double has a digit
+    DIGITS_MAX = 330               # no double has a digit further behind the decimal point
     DIGITS_BEFORE_MAX = 308        # nor further before it
     INTEGER_DIGITS_MAX = 20
 
@@ -123,7 +123,7 @@ cdef double double_of(const Value* number) noexcept nogil:
 
 
 cdef void arithmetic(char operator, const Value* left, const Value* right, Value* result) noexcept nogil:
-    """One of + - * / % on numbers or NULL. NULL goes before NaN; integers stay integers."""
+    """Calculate one of + - * / % on numbers or NULL. NULL takes precedence over NaN; integers stay integers."""
     cdef integer_math_result made
     cdef double first
     cdef double second
@@ -166,7 +166,7 @@ cdef void arithmetic(char operator, const Value* left, const Value* right, Value
 
 
 cdef int keep_extreme(Value* candidate, int comparison, Value* best, Arena arena) except -1:
-    """Put the candidate into `best` if it is beyond that. NULL is never, NaN only if there is nothing else."""
+    """Put the candidate into `best` if it is more extreme. NULL never is, NaN only if `best` has no other number."""
     settle(candidate, arena)
     if candidate.kind != VALUE_NULL and candidate.kind != VALUE_CONTAINER and (
         best.kind == VALUE_NULL
@@ -178,7 +178,7 @@ cdef int keep_extreme(Value* candidate, int comparison, Value* best, Arena arena
 
 
 cdef void round_number(const Value* number, const Value* digits, bint truncate, Value* result) noexcept nogil:
-    """Half away from zero, or toward zero; without digits the result is an integer."""
+    """Round half away from zero, or truncate. Without digits the result is an integer."""
     cdef integer_math_result made
     cdef double places
     cdef double unit
@@ -214,7 +214,7 @@ cdef void round_number(const Value* number, const Value* digits, bint truncate, 
         unit = pow(10, places if places > 0 else -places)
         scaled = magnitude * unit if places >= 0 else magnitude / unit
         if not isfinite(scaled):
-            result[0] = number[0]  # so large or so many digits that there is nothing to round
+            result[0] = number[0]  # the number is so large, or has so many digits, that nothing is rounded
             return
         scaled = trunc(scaled) if truncate else round(scaled)
         set_double(result, scaled / unit if places >= 0 else scaled * unit)

@@ -1,11 +1,11 @@
-# What the operators of expressions do with operands of one or many values (expressions.md §§5, 6, 9).
+# The operators of expressions, for operands of one or many values (expressions.md §§5, 6, 9).
 #
-# Comparisons, IN, LIKE, BEGINS and ENDS are true if any element makes them true; everything else takes the first
-# element. Comparison-like operators are TRUE or FALSE, never NULL: with NULL or NaN nothing is true (§14.1). That
-# rule is here, in `compare` and `text_of`, and nowhere else.
+# Comparisons, IN, LIKE, BEGINS and ENDS are true if any element makes them true. All other operators use the first
+# element. Comparisons and similar operators are TRUE or FALSE, never NULL: with NULL or NaN they are FALSE (§14.1).
+# This rule is implemented here, in `compare` and `text_of`, and nowhere else.
 #
-# Two arrays are compared pair by pair, which a message with two long ones could make last for ever: after PAIRS_MAX
-# pairs the search is given up, counts as nothing found, and is counted.
+# Two arrays are compared pair by pair. A message with two long arrays could take very long, so after PAIRS_MAX pairs
+# the search is given up. It then counts as without a match, and is counted as given up.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.math cimport isnan
@@ -30,8 +30,8 @@ from amps._core.values.value cimport (
 from amps._core.values.fields cimport ITSELF, FieldNode, Operand, first_of, give_up, is_over, next_of
 
 cdef enum:
-    PAIRS_MAX = 1 << 26            # about a second; no message has so many elements to compare with a single value
-    PAIRS_UNASKED = 4096           # so few are compared whatever time it is
+    PAIRS_MAX = 1 << 26            # about a second; no comparison with a single value has so many elements
+    PAIRS_UNASKED = 4096           # up to this number, the clock is not read
 
 
 cdef bint is_too_much(uint64_t pairs) noexcept nogil:
@@ -42,7 +42,7 @@ cdef bint is_too_much(uint64_t pairs) noexcept nogil:
 
 
 cdef bint any_pair(Operand* left, Operand* right, int comparison, FieldNode* nodes, Arena arena) except -1:
-    """Whether any element of one and any of the other satisfy a comparison."""
+    """Whether any element of the left operand and any element of the right one satisfy a comparison."""
     cdef int32_t outer = left.node
     cdef int32_t inner
     cdef uint64_t pairs = 0
@@ -65,7 +65,7 @@ cdef bint any_pair(Operand* left, Operand* right, int comparison, FieldNode* nod
 
 
 cdef bint is_field_match(int32_t node, Value* constant, int comparison, FieldNode* nodes, Arena arena) except -1:
-    """The same for a field and a constant."""
+    """Whether any value of a field satisfies a comparison with a constant."""
     cdef Value* value
     while node >= 0:
         value = &nodes[node].value
@@ -81,7 +81,7 @@ cdef bint is_field_match(int32_t node, Value* constant, int comparison, FieldNod
 
 
 cdef bint text_of(Value* value, Value* text, Arena arena) except -1:
-    """A copy as text; False if there is none: NULL and NaN."""
+    """Copy a value as text. False: there is no text, for NULL and NaN."""
     settle(value, arena)
     if value.kind == VALUE_NULL or (value.kind == VALUE_DOUBLE and isnan(value.number.double_)):
         return False
@@ -104,7 +104,7 @@ cdef bint any_like(Operand* operand, Pattern pattern, FieldNode* nodes, Arena ar
 
 
 cdef bint any_text(Operand* left, Operand* right, bint ends, FieldNode* nodes, Arena arena) except -1:
-    """Whether any element of the left begins (or ends) with any of the right."""
+    """Whether any element of the left operand begins (or ends) with any element of the right one."""
     cdef Value text
     cdef Value part
     cdef int32_t outer = left.node
@@ -145,7 +145,7 @@ cdef bint any_member(Operand* operand, ConstantSet members, FieldNode* nodes, Ar
 
 
 cdef bint is_null(Operand* operand, FieldNode* nodes, Arena arena) except -1:
-    """No value, or none but NULLs."""
+    """Whether the operand has no value, or only NULLs."""
     cdef int32_t node = operand.node
     cdef Value* element = first_of(operand, nodes)
     while True:
@@ -159,7 +159,7 @@ cdef bint is_null(Operand* operand, FieldNode* nodes, Arena arena) except -1:
 
 
 cdef void take_first(Operand* operand, FieldNode* nodes) noexcept nogil:
-    """From here on the operand is its first value, a copy."""
+    """Replace the operand by a copy of its first value."""
     if operand.node >= 0:
         operand.value = nodes[operand.node].value
     operand.node = ITSELF
@@ -183,7 +183,7 @@ cdef int take_element(Operand* operand, uint32_t index, FieldNode* nodes) except
 
 
 cdef int match_pattern(Pattern pattern, Operand* operand, FieldNode* nodes, Arena arena) except -1:
-    """REGEXP_MATCH: the first matching text."""
+    """REGEXP_MATCH: the first text that matches."""
     cdef Value* text = &operand.value
     take_first(operand, nodes)
     to_text(text, arena)
@@ -199,7 +199,7 @@ cdef int match_pattern(Pattern pattern, Operand* operand, FieldNode* nodes, Aren
 
 
 cdef int replace_pattern(Pattern pattern, Operand* operands, FieldNode* nodes, Arena arena) except -1:
-    """REGEXP_REPLACE: of the operands text and replacement."""
+    """REGEXP_REPLACE: operands[0] is the text, operands[1] the replacement."""
     cdef Value* text = &operands[0].value
     cdef Value* replacement = &operands[1].value
     take_first(operands, nodes)

@@ -1,12 +1,12 @@
 # Patterns of LIKE and of the REGEXP functions (expressions.md §7).
 #
-# PCRE2 in byte mode, but what most patterns are, a literal with or without anchors and `(?i)`, is looked for directly,
-# without a Python object and with exactly the engine's answer.
+# The engine is PCRE2 in byte mode. Most patterns are a literal with or without anchors and `(?i)`. These are searched
+# directly, without a Python object and with exactly the result of the engine.
 #
-# Invariant: a search ends. The engine counts the steps from each place of the text and gives up at MATCH_LIMIT; in
-# long texts, where the places themselves are many, it is also asked at every place whether GUARD_SECONDS of work, or
-# the time for the current message (values/evaluation_budget.pxi), are over. A search that was given up has found
-# nothing and is counted in `given_up`.
+# Invariant: a search ends. The engine counts the steps from each position of the text and gives up at MATCH_LIMIT. In
+# long texts, where the positions themselves are many, a callout checks at each position whether GUARD_SECONDS or the
+# time for the current message (values/evaluation_budget.pxi) has passed. A search that was given up has no match and is
+# counted in `given_up`.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -25,23 +25,23 @@ cdef extern from "<string.h>" nogil:
 
 
 cdef enum:
-    FOLDED_PART_MIN = 16           # shorter parts, and parts of shorter texts, are tried at each place
+    FOLDED_PART_MIN = 16           # shorter parts, and parts of shorter texts, are compared at each position
     FOLDED_TEXT_MIN = 256
 
 MATCH_LIMIT = 200_000
-"""Steps from one place of a text; some milliseconds."""
+"""Steps from one position of a text; some milliseconds."""
 _DEPTH_LIMIT = 200_000
 _HEAP_LIMIT_KIB = 65_536
 GUARD_BYTES_MIN = 32_768
-"""Longer texts are searched with an eye on the clock."""
+"""Texts longer than this are searched with a check of the time."""
 GUARD_SECONDS = 2
 
 _LIMITS = b"(*LIMIT_MATCH=%d)(*LIMIT_DEPTH=%d)(*LIMIT_HEAP=%d)" % (MATCH_LIMIT, _DEPTH_LIMIT, _HEAP_LIMIT_KIB)
 
-# What PCRE2 would take at the beginning for the wish to work on characters.
+# Verbs at the beginning of a pattern by which PCRE2 switches to characters instead of bytes.
 _UNICODE_MODE = re.compile(rb"(?:\(\*[^)]*\))*?\(\*(?:UTF|UCP)")
 
-# Of PCRE2: the same search takes another way.
+# PCRE2 error: the machine code ran out of stack. The search is repeated with the interpreter.
 _ERROR_JIT_STACK_LIMIT = -46
 
 _META = frozenset(b"\\^$.[|()?*+{")
@@ -67,8 +67,8 @@ cdef const uint8_t* find_text(
 ) noexcept nogil:
     """The first occurrence; NULL if there is none.
 
-    However text and part are made, it takes time in proportion to their lengths: where trying each place might not,
-    copies without capitals are searched.
+    The time is proportional to the lengths, for every text and part: where comparing at each position might take
+    longer, copies in lower case are searched.
     """
     cdef const uint8_t* last
     cdef const uint8_t* found
@@ -104,7 +104,7 @@ cdef void fold_case(uint8_t* folded, const uint8_t* text, uint64_t length) noexc
 
 
 def literal_of(pattern):
-    """(literal, anchored at the start, at the end), or None if it takes an engine; without modifiers in front."""
+    """(literal, anchored at the start, at the end), or None if the engine is needed. No modifiers may be in front."""
     literal = bytearray()
     at = 0
     starts = pattern[:1] == b"^"
@@ -134,7 +134,7 @@ cdef void note_given_up(Pattern pattern) noexcept:
 cdef class Pattern:
 
     def __init__(self, bytes text, bint raw=False):
-        """raw: every character stands for itself. ValueError: the pattern is broken."""
+        """raw: every character is literal. ValueError: the pattern is not valid."""
         self.text = text
         self.raw = raw
         self.literal = None
@@ -175,7 +175,7 @@ cdef class Pattern:
             self.literal_length = <uint32_t>len(self.literal)
 
     def prepare(self):
-        """Have the engine compile the pattern. ValueError: it is broken."""
+        """Compile the pattern for the engine. ValueError: it is not valid."""
         if self.engine is None:
             try:
                 self.engine = pcre2.compile(_LIMITS + self.compiled)
@@ -200,7 +200,7 @@ cdef class Pattern:
 
     @property
     def is_native(self):
-        """Whether it is looked for without the engine."""
+        """Whether the pattern is searched without the engine."""
         return self.literal is not None
 
     cdef bint search(self, const uint8_t* text, uint32_t length) except -1:
@@ -220,7 +220,7 @@ cdef class Pattern:
         if self.anchored_start:
             if not same_text(text, part, part_length, self.ignores_case):
                 return False
-            # As in Perl, `$` is also met in front of a last line feed.
+            # As in Perl, `$` also matches in front of a last line feed.
             return not self.anchored_end or part_length == length or (
                 part_length == length - 1 and text[length - 1] == c"\n"
             )
@@ -235,14 +235,14 @@ cdef class Pattern:
         )
 
     cdef object first_match(self, bytes subject):
-        """The engine's first match, or None."""
+        """The first match of the engine, or None."""
         self.prepare()
         self.deadline = deadline_after(GUARD_SECONDS * 1_000_000_000)
         return self.search_engine(subject, 0)
 
     cdef object search_engine(self, bytes subject, Py_ssize_t start):
-        """The engine's match from a place on. Whatever it refuses to go on with (limits, recursion without an end)
-        is a search given up.
+        """The engine's match from a position on, or None. An error of the engine (limits, endless recursion) counts as
+        a search that was given up.
         """
         if is_over():
             note_given_up(self)
@@ -263,14 +263,14 @@ cdef class Pattern:
             return None
 
     def _guarded(self):
-        """The pattern with a question in front of every attempt; the pattern itself if that cannot be asked."""
+        """The pattern with a callout before each attempt. If the callout cannot be inserted, the pattern itself."""
         if self.guarded is None:
             try:
                 self.guarded = pcre2.compile(
                     _LIMITS + b"(?C1)(?:" + self.compiled + b"\\E)", callout=self._continue_or_not
                 )
             except pcre2.LibraryError:
-                # An `(?x)` whose last comment takes the parenthesis away.
+                # The last comment of an `(?x)` pattern includes the closing parenthesis.
                 self.guarded = self.engine
         return self.guarded
 
@@ -306,7 +306,7 @@ cdef class Pattern:
         return b"".join(pieces)
 
     def matches(self, bytes subject):
-        """Whether the pattern is found, as LIKE asks."""
+        """Whether the pattern is found, as in LIKE."""
         return bool(self.search(<const uint8_t*>PyBytes_AS_STRING(subject), <uint32_t>len(subject)))
 
     def find(self, bytes subject):
@@ -315,7 +315,7 @@ cdef class Pattern:
         return None if match is None else match.group()
 
     def replace(self, bytes subject, bytes replacement, uint64_t bytes_max=1 << 28):
-        r"""Every match replaced. `\1`, `$1`, `${1}` are groups, `\0` and `$0` the match, `\\` and `$$` those signs."""
+        r"""Replace every match. `\1`, `$1`, `${1}` are groups, `\0` and `$0` the match, `\\` and `$$` literals."""
         return self.replaced(subject, replacement, bytes_max)
 
 
@@ -323,7 +323,7 @@ _REFERENCE = re.compile(rb"\\(\d{1,2}|\\)|\$(\d{1,2}|\$)|\$\{(\d{1,2})\}")
 
 
 def template_parts(replacement, group_count):
-    """Literals and numbers of groups; a group that the pattern does not have is empty."""
+    """The literals and group numbers of a replacement. A reference to a group that does not exist is left out."""
     parts = []
     copied = 0
     for match in _REFERENCE.finditer(replacement):

@@ -1,12 +1,14 @@
-# Predicates: a field against constants, which is what most filters are made of, without the stack of the machine.
+# Predicates: comparisons of a field with constants, evaluated without the stack of the machine. Most filters consist
+# of them.
 #
-# `/status IN ('new', 'open')`, `/price < 900.5`, `/quantity BETWEEN 500 AND 9500`, `/currency != 'JPY'`: in front of
-# the code of such a thing stands one instruction more. It knows the answer for a field that is missing or has one
-# value of the expected kind, and where the machine goes on then, for what AND, OR, NOT and IF make of an answer is
-# worked out beforehand. Of anything else (arrays, escaped strings, numbers against strings, integers that no double
-# is) it knows nothing, and the machine goes on with the code behind it, which is what it would be without predicates.
+# Examples are `/status IN ('new', 'open')`, `/price < 900.5`, `/quantity BETWEEN 500 AND 9500`, `/currency != 'JPY'`.
+# The assembler places one additional instruction in front of the code of such a comparison. The instruction decides it
+# for a field that is missing or has one value of the expected kind. It also holds the position where the machine then
+# continues: the effect of AND, OR, NOT and IF on the result is calculated in advance. In all other cases (arrays,
+# escaped strings, numbers against strings, integers that no double represents) the machine continues with the code
+# behind the instruction, which is the same as without predicates.
 #
-# All comparisons of numbers are ranges: below a double is at most the next one below it.
+# All comparisons of numbers are ranges: `< x` means at most the next double below x.
 
 from libc.math cimport INFINITY, isfinite, nextafter
 from libc.stdint cimport uint32_t
@@ -14,11 +16,11 @@ from libc.stdint cimport uint32_t
 from amps._core.values.value cimport VALUE_DOUBLE, VALUE_INTEGER, VALUE_STRING, Value
 
 cdef enum:
-    STEPS_MAX = 64                 # from a predicate on: more are left to the machine
+    STEPS_MAX = 64                 # instructions followed from a predicate on; the machine executes the rest
 
 
 cdef bint put_texts(list source, uint32_t at, uint32_t count, const Value* constants, ShortText* texts):
-    """Look at the strings that are loaded from an instruction on. False: not all are short ones."""
+    """Convert the strings loaded by `count` instructions from `at` on. False: not all of them are short strings."""
     cdef const Value* constant
     cdef uint32_t index
     for index in range(count):
@@ -33,7 +35,7 @@ cdef bint put_texts(list source, uint32_t at, uint32_t count, const Value* const
 cdef bint put_ranges(
     list source, uint32_t at, uint32_t count, int op, const Value* constants, NumberRange* ranges
 ):
-    """What an operator is true for, with the numbers loaded from an instruction on. False: no such numbers."""
+    """Set the ranges for which an operator is true, from the numbers loaded from `at` on. False: no such numbers."""
     cdef const Value* constant
     cdef double number
     cdef uint32_t index
@@ -58,7 +60,7 @@ cdef bint put_ranges(
 
 
 cdef int follow(list source, uint32_t at, bint truth, Predicate* predicate) except -1:
-    """Where the machine comes to from an instruction on, with the answer of a predicate on the stack."""
+    """Find the position that the machine reaches from an instruction on, with the predicate's result on the stack."""
     cdef bint answer = truth
     for _ in range(STEPS_MAX):
         op, argument = source[at]
@@ -83,9 +85,9 @@ cdef int follow(list source, uint32_t at, bint truth, Predicate* predicate) exce
 cdef int find_predicate(
     list source, uint32_t at, const Value* constants, ExpectedRoom* room, Predicate* predicate
 ) except -1:
-    """Make the predicate that may stand in front of an instruction; its places are those of the source.
+    """Create the predicate for an instruction, if there is one. Its places are positions in the source.
 
-    The operation it is; 0 if there is none. room: for what it compares with, of which it takes some.
+    Return its operation, or 0 if there is none. room: memory for the constants, of which the predicate takes a part.
     """
     cdef uint32_t behind = at + 1
     cdef uint32_t count

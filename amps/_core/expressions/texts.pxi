@@ -1,7 +1,7 @@
 # Functions of expressions on text and on whole arrays (expressions.md §§10.2, 10.3, 10.5, 10.8).
 #
-# Text is bytes: nothing here knows of characters beyond ASCII. What is taken out of a text as it stands points into it;
-# what has to be made comes from the arena of the message.
+# Text is bytes: no function handles characters beyond ASCII. A result that is part of a text points into it; a new text
+# is allocated in the arena of the message.
 
 from libc.math cimport isnan, trunc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -66,7 +66,7 @@ cdef void set_unsigned(Value* result, uint64_t number) noexcept nogil:
 
 
 cdef void set_text(Value* result, const uint8_t* text, uint64_t length) noexcept nogil:
-    """Text, or NULL if there is none of it."""
+    """Set the result to a text, or to NULL if the text is empty."""
     result.kind = VALUE_STRING if length else VALUE_NULL
     result.flags = 0
     result.text = text
@@ -78,7 +78,7 @@ cdef bint is_blank(uint8_t byte) noexcept nogil:
 
 
 cdef int64_t whole_of(Value* value, Arena arena, bint* known) except? -1:
-    """A count or position: a number without its fraction, within bounds."""
+    """A number without its fraction, within bounds, for a count or position. known: False for NULL and NaN."""
     cdef double number
     to_number(value, arena)
     number = double_of(value)
@@ -90,7 +90,7 @@ cdef int64_t whole_of(Value* value, Arena arena, bint* known) except? -1:
 
 
 cdef int set_slice(Value* text, int64_t position, int64_t length, Value* result) except -1:
-    """Part of a text: positions count from 1, negative ones from the end, and 0 is 1."""
+    """Set part of a text. Positions count from 1, negative ones from the end; 0 means 1."""
     cdef int64_t start = position - 1 if position > 0 else position + text.length if position < 0 else 0
     if start < 0:
         start = 0
@@ -179,7 +179,7 @@ cdef int trim(Value* text, bint left, bint right, Value* result) except -1:
 
 
 cdef int compare_texts(int which, Operand* arguments, Value* result, Arena arena) except -1:
-    """INSTR and STREQUAL, which answer 0 where others are NULL."""
+    """INSTR and STREQUAL, which return 0 where other functions return NULL."""
     cdef Value* text = &arguments[0].value
     cdef Value* part = &arguments[1].value
     cdef bint ignores_case = which == TEXT_INSTR_I or which == TEXT_STREQUAL_I
@@ -252,7 +252,7 @@ cdef int call_text(
     if which == TEXT_TRIM or which == TEXT_LTRIM or which == TEXT_RTRIM:
         return trim(text, which != TEXT_RTRIM, which != TEXT_LTRIM, result)
     if which == TEXT_CRC32:
-        # The documented sum leaves out the last step of CRC-32C, which turns all bits over.
+        # The documented checksum omits the last step of CRC-32C, which inverts all bits.
         set_integer(result, <int64_t>(crc32c(text.text, text.length) ^ 0xFFFFFFFFU))
         return 0
     if which == TEXT_CRC64:
@@ -334,7 +334,7 @@ cdef int add_up(Operand* arguments, FieldNode* nodes, Value* result, Arena arena
 cdef int call_array(
     int which, Operand* arguments, uint32_t count, FieldValues values, MessageContext message, Value* result
 ) except -1:
-    """A value by itself is an array of one; no value or NULL is none at all."""
+    """Call a function on an array. A single value is an array of one element; no value and NULL are no array."""
     cdef FieldNode single
     cdef FieldNode* nodes = values.nodes
     cdef uint32_t at
@@ -351,7 +351,7 @@ cdef int call_array(
     if node >= 0 and nodes[node].next < 0:
         settle(&nodes[node].value, values.arena)
         if nodes[node].value.kind == VALUE_NULL:
-            node = -1  # one value, which is NULL
+            node = -1  # the only value is NULL
     arguments[0].node = node
     if which == ARRAY_COUNT:
         set_integer(result, 0)

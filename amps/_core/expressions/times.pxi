@@ -1,6 +1,6 @@
 # Functions of expressions on times (expressions.md §10.4), and the legacy ones on dates (§10.11).
 #
-# All is UTC, but for TIMEZONEOFFSET, DATE and TODAY, which mean the time zone of the process.
+# All times are UTC, except in TIMEZONEOFFSET, DATE and TODAY, which use the time zone of the process.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
@@ -30,7 +30,7 @@ cdef extern from "calendar_dates.h" nogil:
 
 
 cdef double unix_seconds() noexcept nogil:
-    """The time, in microseconds' steps."""
+    """The current time in seconds, with a resolution of microseconds."""
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
     return <double>(<int64_t>now.tv_sec * 1000000 + now.tv_nsec // 1000) / 1e6
@@ -67,7 +67,7 @@ cdef int call_time(
 cdef int call_date(
     int which, Operand* arguments, uint32_t count, FieldValues values, MessageContext message, Value* result
 ) except -1:
-    """A time that has no date makes NULL, as in STRFTIME."""
+    """Call a legacy function on dates. A time that has no date makes NULL, as in STRFTIME."""
     cdef double seconds
     cdef calendar_tm parts
     result.kind = VALUE_NULL

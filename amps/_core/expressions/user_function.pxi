@@ -1,11 +1,11 @@
 # A function of expressions that is written in Python (expressions.md §10.11).
 #
-# It gets one value for each argument: None, bool, int, float or bytes; of an array the first element, None for a
-# container. It gives one of these, or a str, which becomes UTF-8. Unlike the functions of this package it is called
-# with NULL too, and can make something of it.
+# The function receives one value for each argument: None, bool, int, float or bytes. For an array it receives the first
+# element, for a container None. It returns one of these, or a str, which becomes UTF-8. Unlike the functions of this
+# package, it is also called with NULL and may return a value for it.
 #
-# Whatever goes wrong in it, or with what it gives, makes the result NULL and is counted, for the server to tell: one
-# message must not end an expression that is good for others.
+# An exception in the function, or an invalid result, makes the result NULL. It is counted and the server reports it:
+# one message must not disable an expression that works for other messages.
 
 from libc.stdint cimport uint32_t
 
@@ -22,7 +22,7 @@ _UNSIGNED_MAX = 2**64 - 1
 cdef class UserFunction:
 
     def __init__(self, str name, implementation, minimum=0, maximum=None):
-        """name: in capitals. minimum, maximum: how many arguments; no maximum means any number."""
+        """name: in upper case. minimum, maximum: number of arguments; maximum None means any number."""
         self.name = name
         self.implementation = implementation
         self.minimum = minimum
@@ -33,7 +33,7 @@ cdef class UserFunction:
         self.last_failure = ""
 
     cdef int call(self, Operand* arguments, uint32_t count, FieldValues values, Value* result) except -1:
-        """Call it; `result` may be the first argument's."""
+        """Call the function. `result` may be the value of the first argument."""
         cdef uint32_t at
         given = []
         for at in range(count):
@@ -41,7 +41,7 @@ cdef class UserFunction:
             given.append(None if value is Ellipsis else value)
         try:
             from_python(_taken(self.implementation(*given)), result, values.arena)
-        except BaseException as error:  # whatever it raises must end neither the process nor its event loop
+        except BaseException as error:  # no exception may end the process or its event loop
             self.failures += 1
             self.last_failure = _described(error)
             from_python(None, result, values.arena)
@@ -49,7 +49,7 @@ cdef class UserFunction:
 
 
 def _described(error):
-    """An exception in a line; it is somebody else's, and may not be able to say what it is."""
+    """An exception as one line. The class of the exception is user code, so its `str` may fail too."""
     try:
         text = str(error)
     except BaseException:
@@ -58,7 +58,8 @@ def _described(error):
 
 
 def _taken(made):
-    """What a function gave, as a value; an integer beyond 64 bits becomes a double. TypeError: it is none."""
+    """Convert the result of a function to a value. An integer beyond 64 bits becomes a double. TypeError: no such type.
+    """
     if made is None or isinstance(made, (bool, float, bytes)):
         return made
     if isinstance(made, int):

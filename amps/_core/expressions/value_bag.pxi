@@ -1,14 +1,13 @@
-# The values of a group, in order and counted: for MIN, MAX, COUNT_DISTINCT, UNIQUE, GROUP_CONCAT and ANY.
+# The values of a group, sorted and counted: for MIN, MAX, COUNT_DISTINCT, UNIQUE, GROUP_CONCAT and ANY.
 #
-# Order and equality here are those of `<` and `=` (expressions.md §6.1), made transitive: text with the form of a
-# number counts as that number, against other text too; text without it is above every number, in the order of its
-# bytes. Values that are equal may be written differently (1, 1.0, '1'). All spellings are kept, for when one of them
-# is removed, in an order of their own; the first stands for all of them. So no answer depends on the order in which
-# values came.
+# Order and equality are those of `<` and `=` (expressions.md §6.1), made transitive: text with the form of a number
+# counts as that number, also against other text. Other text is above every number, in the order of its bytes. Equal
+# values may have different spellings (1, 1.0, '1'). The bag keeps all spellings, because any of them may be removed,
+# and sorts them by a second order; the first one represents the value. So no result depends on the order of arrival.
 #
-# NaN is in no order; it is one more distinct value, and counted aside. NULL is none.
+# NaN has no place in the order. It counts as one more distinct value, in a separate counter. NULL is not in the bag.
 #
-# The bag is a treap: a search tree which random priorities keep flat, so that every step takes logarithmic time.
+# The bag is a treap: a search tree that random priorities keep balanced, so that each operation takes logarithmic time.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -34,9 +33,9 @@ from amps._core.values.value cimport (
 )
 
 cdef enum:
-    NUMBER_TEXT_BYTES_MAX = 32     # of a number that has no text of its own
+    NUMBER_TEXT_BYTES_MAX = 32     # of a number that has no text stored with it
 
-# Nobody who sends values can know the priorities, and with them make the tree a list.
+# Random, so that no publisher can predict the priorities and turn the tree into a list.
 cdef uint64_t random_state = int.from_bytes(os.urandom(8), "little")
 
 
@@ -50,7 +49,7 @@ cdef uint64_t next_random() noexcept nogil:
 
 
 cdef void bag_key(const Value* value, Value* number) noexcept nogil:
-    """What a settled value other than NULL and NaN counts as."""
+    """Set `number` to the key under which a settled value other than NULL and NaN is sorted."""
     number[0] = value[0]
     if number.kind == VALUE_STRING and not number_from_text(value.text, value.length, number):
         return
@@ -68,7 +67,7 @@ cdef int order_of_texts(const Value* left, const Value* right) noexcept nogil:
 
 
 cdef int order_of_keys(Value* left, Value* right) except? -2:
-    """Below 0, 0 or above 0. Numbers are canonical: of two kinds they are never equal."""
+    """Below 0, 0 or above 0. Numbers are canonical: numbers of different kinds are never equal."""
     if left.kind != right.kind:
         if left.kind == VALUE_STRING or right.kind == VALUE_STRING:
             return 1 if left.kind == VALUE_STRING else -1
@@ -86,7 +85,7 @@ cdef int order_of_keys(Value* left, Value* right) except? -2:
 
 
 cdef inline int rank_of(int kind) noexcept nogil:
-    """Which of the ways to write a number comes first."""
+    """The rank of a kind of value among the spellings of one number."""
     if kind == VALUE_BOOLEAN:
         return VALUE_STRING
     return VALUE_STRING + 1 if kind == VALUE_STRING else kind
@@ -97,14 +96,14 @@ cdef inline bint has_text(const Value* value) noexcept nogil:
 
 
 cdef int order_of_spellings(const Value* left, const Value* right) noexcept nogil:
-    """The order of values that count as the same."""
+    """The order of spellings of the same value."""
     if left.kind != right.kind:
         return rank_of(left.kind) - rank_of(right.kind)
     if left.flags != right.flags:
         return <int>left.flags - <int>right.flags
     if has_text(left):
         return order_of_texts(left, right)
-    # Equal numbers that look different: -0.0, whose sign makes it the lower of two integers, and 0.0.
+    # Equal numbers with different bits: -0.0, which is the lower one as an integer because of its sign, and 0.0.
     return sign_of(left.number.integer < right.number.integer, left.number.integer > right.number.integer)
 
 
@@ -114,7 +113,7 @@ cdef int order_of(Value* number, const Value* value, BagNode* node) except? -2:
 
 
 cdef BagNode* bag_find(const Bag* bag, const Value* value) except? NULL:
-    """The node of a value that is there, written like this."""
+    """The node of a value with this spelling; NULL if there is none."""
     cdef BagNode* node = bag.root
     cdef Value number
     cdef int found
@@ -128,7 +127,7 @@ cdef BagNode* bag_find(const Bag* bag, const Value* value) except? NULL:
 
 
 cdef BagNode* first_like(const Bag* bag, Value* number, bint above) except? NULL:
-    """The first node that counts as no less than a number or text; above: as more than it."""
+    """The first node whose key is not below a number or text. above: the first whose key is above it."""
     cdef BagNode* node = bag.root
     cdef BagNode* best = NULL
     cdef int found
@@ -148,12 +147,12 @@ cdef bint holds_like(const Bag* bag, Value* number) except -1:
 
 
 cdef uint64_t bag_node_bytes(const Value* value) noexcept nogil:
-    """What a node for the value takes, and no less than its text does."""
+    """The bytes that a node for the value takes, including room for its text."""
     return sizeof(BagNode) + (value.length if has_text(value) else NUMBER_TEXT_BYTES_MAX)
 
 
 cdef BagNode* bag_new_node(const Value* value) except NULL:
-    """A node for one value, which no bag knows yet; its text is copied."""
+    """Create a node for a value that is not in a bag. Its text is copied."""
     cdef uint32_t length = value.length if has_text(value) else 0
     cdef BagNode* node = <BagNode*>malloc(sizeof(BagNode) + length)
     if node == NULL:
@@ -172,7 +171,7 @@ cdef BagNode* bag_new_node(const Value* value) except NULL:
 
 
 cdef int bag_insert(Bag* bag, BagNode* node) except -1:
-    """Take in a node of a value that is not there, written like this."""
+    """Insert a node whose value is not in the bag with this spelling."""
     cdef BagNode** place = &bag.root
     cdef BagNode** left = &node.left
     cdef BagNode** right = &node.right
@@ -199,7 +198,7 @@ cdef int bag_insert(Bag* bag, BagNode* node) except -1:
 
 
 cdef uint64_t bag_take(Bag* bag, BagNode* node) except? 0:
-    """Take a value away. How many bytes that has freed."""
+    """Remove one occurrence of a value. Return the number of bytes freed."""
     cdef BagNode** place = &bag.root
     cdef BagNode* left = node.left
     cdef BagNode* right = node.right
@@ -229,7 +228,7 @@ cdef uint64_t bag_take(Bag* bag, BagNode* node) except? 0:
 cdef void bag_free(Bag* bag) noexcept nogil:
     cdef BagNode* node = bag.root
     cdef BagNode* child
-    while node != NULL:  # what is on the left is hung up on the right, so that no stack is needed
+    while node != NULL:  # a left child is rotated above its parent, so that no stack is needed
         child = node.left
         if child == NULL:
             child = node.right
@@ -260,7 +259,7 @@ cdef BagNode* bag_highest(const Bag* bag) except? NULL:
 
 
 cdef int bag_concat(const Bag* bag, bytes delimiter, Value* result, Arena arena) except -1:
-    """The distinct values as text, the lowest first, NaN last, with the delimiter between them."""
+    """The distinct values as text with the delimiter between them: the lowest first, NaN last."""
     cdef BagNode* node = bag_lowest(bag)
     cdef uint64_t gap = <uint64_t>len(delimiter)
     cdef uint64_t room = 0

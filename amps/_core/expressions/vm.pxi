@@ -1,12 +1,12 @@
 # The machine that evaluates expressions (expressions.md §§4 to 9).
 #
-# A stack machine. An operand is a value or a field with all its values. Comparisons and their like are TRUE or FALSE,
-# never NULL (§14.1); AND, OR and NOT know three values. What operators do stands in expression_operators.
+# A stack machine. An operand is a value, or a field with all its values. Comparisons and similar operators are TRUE or
+# FALSE, never NULL (§14.1); AND, OR and NOT use three-valued logic. The operators are implemented in operators.pxi.
 #
-# Code comes as numbers from a compiler (expression_code). The constructor of Program has it checked, so that
-# evaluation need not check, fuses what often comes together (a field compared with a constant, IN with many
-# constants), and puts in front of what they may answer instructions that need no stack (predicates). No Python object
-# is made on the way, but for patterns that need the engine.
+# A compiler supplies the code as numbers (code.pxi). The constructor of Program checks the code, so that evaluation
+# need not. It fuses frequent sequences (a field compared with a constant, IN with many constants), and puts predicates
+# in front of comparisons: instructions that need no stack (predicates.pxi). Evaluation creates Python objects only for
+# patterns that need the regular expression engine.
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.math cimport isnan
@@ -63,7 +63,7 @@ from amps._core.expressions.functions cimport (
 )
 
 cdef enum:
-    SET_MEMBERS_MIN = 8            # of IN: fewer are compared one by one
+    SET_MEMBERS_MIN = 8            # constants of IN; fewer are compared one by one
 
 _OPERATORS = b"+-*/%"
 
@@ -90,7 +90,7 @@ cdef class Program:
         self.expected.ranges = NULL
 
     def __init__(self, code, constants, patterns, fields, uint32_t stack_depth, functions=()):
-        """patterns: Pattern, or pairs of its text and whether it is raw. ValueError: no code that can be run."""
+        """patterns: Pattern objects, or pairs of a text and whether it is raw. ValueError: the code cannot be run."""
         cdef uint32_t at
         self.arena = Arena(1 << 31)
         self.sets = []
@@ -135,14 +135,15 @@ cdef class Program:
         PyMem_Free(self.expected.ranges)
 
     cdef int assemble(self, list source, list targets, list constants) except -1:
-        """Write the code the machine runs; where it is jumped to nothing is fused."""
+        """Write the code that the machine runs. Instructions that are the target of a jump are not fused."""
         cdef Instruction* made
         cdef uint32_t at = 0
         cdef uint32_t end = <uint32_t>len(source)
         cdef uint32_t run
         cdef int predicate
         cdef ExpectedRoom room = self.expected
-        runs = [0] * (len(source) + 1)  # how many constants in a row begin here, not jumped to behind the first
+        # By position: the number of consecutive constants from here on, of which only the first may be a jump target.
+        runs = [0] * (len(source) + 1)
         for back in range(len(source) - 1, -1, -1):
             if source[back][0] == OP_CONST:
                 runs[back] = 1 if targets[back + 1] else runs[back + 1] + 1
@@ -211,11 +212,11 @@ cdef class Program:
 
     @property
     def given_up(self):
-        """How many searches for a pattern were given up because they took too long."""
+        """The number of pattern searches that were given up because they took too long."""
         return sum(pattern.given_up for pattern in self.patterns)
 
     def bind(self, FieldSet fields):
-        """The program for a set of fields, which its fields are added to."""
+        """Bind the program to a set of fields. Its fields are added to the set."""
         return BoundProgram(self, fields)
 
 
@@ -242,7 +243,7 @@ cdef class BoundProgram:
         PyMem_Free(self.stack)
 
     cdef int run(self, FieldValues values, MessageContext message, Value* result) except -1:
-        """The expression's value: settled, good until the values are read anew."""
+        """Evaluate the expression. The result is settled, and valid until the values are read again."""
         cdef Value* made
         self.step_through(values, message)
         made = first_of(&self.stack[0], values.nodes)
@@ -255,7 +256,7 @@ cdef class BoundProgram:
         return truth_of_operand(&self.stack[0], values.nodes, values.arena) == TRUTH_TRUE
 
     cdef int step_through(self, FieldValues values, MessageContext message) except -1:
-        """Run to the END; the result is the one operand on the stack."""
+        """Run until END. The result is the only operand on the stack."""
         cdef FieldNode* nodes = values.nodes
         cdef Arena arena = values.arena
         cdef Program program = self.program
@@ -420,7 +421,7 @@ cdef class BoundProgram:
             instruction += 1
 
     def evaluate(self, FieldValues values, MessageContext message=None):
-        """The value as None, bool, int, float or bytes; a container has none."""
+        """The value as None, bool, int, float or bytes. It is None for a container."""
         cdef Value result
         self.run(values, message, &result)
         return None if result.kind == VALUE_CONTAINER else to_python(&result, values.arena)

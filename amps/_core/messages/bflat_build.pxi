@@ -1,8 +1,9 @@
 # Writing BFlat: new messages, and messages with fields changed (expressions.md §§11, 12.5).
 #
-# A value is written in its most compact type, so that the type of a field may differ from message to message. Text that
-# is UTF-8 becomes a string, other bytes binary; an integer above the largest signed one, which no type holds, a double.
-# In a merge a named field takes the place of the first of its tag; the other bytes stay as they are.
+# A value is written in its most compact type, so the type of a field may differ between messages. Text that is UTF-8
+# becomes a string, other bytes binary. An integer above the largest signed one, for which there is no type, is written
+# as a double. In a merge, a destination replaces the first field of its tag and removes the others; all other bytes are
+# copied.
 
 from libc.stdint cimport (
     INT8_MAX,
@@ -62,7 +63,7 @@ cdef int put_unsigned(ByteBuffer output, uint64_t number) except -1:
 
 
 cdef uint32_t signed_bytes(int64_t number) noexcept nogil:
-    """How long a signed LEB128 is."""
+    """The length of a number as signed LEB128."""
     cdef uint32_t length = 1
     while not -64 <= number <= 63:
         number >>= 7
@@ -83,7 +84,7 @@ cdef int put_signed(ByteBuffer output, int64_t number) except -1:
 
 
 cdef int put_number(ByteBuffer output, uint64_t number, uint32_t bytes) except -1:
-    """The lowest byte first."""
+    """Write a number, lowest byte first."""
     cdef uint8_t* at = output.reserve(bytes)
     cdef uint32_t place
     for place in range(bytes):
@@ -113,7 +114,7 @@ cdef class BflatBuilder(MessageBuilder):
         return 0
 
     cdef int put_field(self, int32_t node, Value** values) except -1:
-        """A field with its value, if it has one."""
+        """Write a field with its value, unless it is left out."""
         cdef Value* value = values[self.nodes[node].value]
         cdef uint64_t bits
         cdef double number
@@ -165,7 +166,7 @@ cdef class BflatBuilder(MessageBuilder):
         cdef const uint8_t* at = message
         cdef const uint8_t* end = message + length
         cdef const uint8_t* begin
-        cdef const uint8_t* copied = message  # everything before it is written, or changed
+        cdef const uint8_t* copied = message  # everything before it is written or replaced
         cdef bflat_field field
         cdef int32_t child
         self.destinations.begin(0)

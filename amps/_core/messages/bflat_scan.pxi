@@ -1,7 +1,7 @@
 # Fields of BFlat messages (expressions.md §12.5).
 #
-# A flat row of fields, read to its end: several fields of one tag are one array, which is how arrays of mixed types are
-# written. Strings stay where they stand in the message.
+# A message is a flat sequence of fields and is read to its end. Several fields with one tag are one array: this is how
+# arrays of mixed types are written. Strings are not copied.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -27,7 +27,7 @@ from amps._core.values.value cimport VALUE_DOUBLE, VALUE_INTEGER, VALUE_STRING, 
 
 
 cdef enum:
-    NULLS_MAX = 65536              # in wanted arrays of a message, above its length: nulls in an array take no bytes
+    NULLS_MAX = 65536              # nulls in needed arrays of a message, in addition to its length: they take no bytes
 
 
 cdef class BflatExtractor(Extractor):
@@ -68,7 +68,7 @@ cdef class BflatExtractor(Extractor):
 
 
 cdef void put(Value* value, uint8_t tag, const uint8_t* at, const uint8_t* stop) noexcept:
-    """A value, all of which is there."""
+    """Store a value that is completely in the message."""
     cdef uint64_t length = 0
     cdef int16_t short_integer
     cdef int32_t integer

@@ -1,8 +1,9 @@
-/* The bytes of BFlat: a message is a row of fields, each a head, a tag and one value or an array of them.
+/* The byte format of BFlat: a message is a sequence of fields, each with a head, a tag and one value or an array of
+ * values.
  *
  * Head: bit 7 array, bits 6 to 3 type, bits 2 to 0 length of the tag (0: it follows as an unsigned LEB128). An array's
- * count is an unsigned LEB128. Numbers are little-endian; strings and binaries have their length in front. Every length
- * is held against what is left before it is used.
+ * count is an unsigned LEB128. Numbers are little-endian; strings and binaries begin with their length. Every length is
+ * compared with the rest of the message before it is used.
  */
 #ifndef AMPS_BFLAT_WIRE_H
 #define AMPS_BFLAT_WIRE_H
@@ -31,7 +32,7 @@ typedef struct {
     uint64_t count; /* of values; without the array flag 1 */
 } bflat_field;
 
-/* The place behind an unsigned LEB128; NULL: it does not end, or needs more than 64 bits. */
+/* Read an unsigned LEB128. Return the position behind it; NULL: it has no end, or needs more than 64 bits. */
 static inline const uint8_t *bflat_unsigned(const uint8_t *at, const uint8_t *end, uint64_t *number)
 {
     uint64_t made = 0;
@@ -52,7 +53,7 @@ static inline const uint8_t *bflat_unsigned(const uint8_t *at, const uint8_t *en
     return NULL;
 }
 
-/* The same for a signed one. */
+/* The same for a signed LEB128. */
 static inline const uint8_t *bflat_signed(const uint8_t *at, const uint8_t *end, int64_t *number)
 {
     uint64_t made = 0;
@@ -71,7 +72,7 @@ static inline const uint8_t *bflat_signed(const uint8_t *at, const uint8_t *end,
     return NULL;
 }
 
-/* The place of a field's first value; NULL: malformed. */
+/* Read the head of a field. Return the position of its first value; NULL: malformed. */
 static inline const uint8_t *bflat_head(const uint8_t *at, const uint8_t *end, bflat_field *field)
 {
     uint8_t head = *at++;
@@ -92,13 +93,13 @@ static inline const uint8_t *bflat_head(const uint8_t *at, const uint8_t *end, b
     return head & BFLAT_ARRAY ? bflat_unsigned(at, end, &field->count) : at;
 }
 
-/* How long a value is, if its type says so. */
+/* The length of values by type; 0: it does not follow from the type. */
 static const uint8_t bflat_sizes[BFLAT_LEB128 + 1] = {
     [BFLAT_INT8] = 1,  [BFLAT_INT16] = 2,  [BFLAT_INT32] = 4,
     [BFLAT_INT64] = 8, [BFLAT_DOUBLE] = 8, [BFLAT_DATETIME] = 8,
 };
 
-/* The place behind a value; NULL: malformed. */
+/* The position behind a value; NULL: malformed. */
 static inline const uint8_t *bflat_value_end(uint8_t type, const uint8_t *at, const uint8_t *end)
 {
     uint64_t length = bflat_sizes[type];
@@ -113,7 +114,7 @@ static inline const uint8_t *bflat_value_end(uint8_t type, const uint8_t *at, co
     return at != NULL && length <= (uint64_t)(end - at) ? at + length : NULL;
 }
 
-/* The place behind all values of a field; NULL: malformed. Nulls take no bytes, however many are claimed. */
+/* The position behind all values of a field; NULL: malformed. Nulls take no bytes, whatever their count. */
 static inline const uint8_t *bflat_values_end(const bflat_field *field, const uint8_t *at, const uint8_t *end)
 {
     if (field->type == BFLAT_NULL)

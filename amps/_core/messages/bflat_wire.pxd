@@ -1,4 +1,4 @@
-# The bytes of BFlat. See bflat_wire.h.
+# The byte format of BFlat. See bflat_wire.h.
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 

@@ -1,4 +1,4 @@
-# Messages without fields: every path is NULL in them, and none of them is malformed (expressions.md §12.1).
+# Messages without fields: every path is NULL, and no message is malformed (expressions.md §12.1).
 
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 

@@ -1,8 +1,8 @@
 # Writing BSON: new messages, and messages with fields changed (expressions.md §11).
 #
-# Text that is UTF-8 becomes a string, other bytes binary; an integer is written in 32 bits if it fits, else in 64; one
-# above the largest signed integer, for which BSON has no type, as a double. In a merge the bytes of what is not named
-# stay as they are; only the lengths of the documents around a change are written anew.
+# Text that is UTF-8 becomes a string, other bytes binary. An integer is written in 32 bits if it fits, else in 64. An
+# integer above the largest signed one, for which BSON has no type, is written as a double. A merge copies the bytes of
+# all other elements; only the lengths of the documents around a change are written again.
 
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -37,7 +37,7 @@ cdef extern from "utf8_text.h" nogil:
 
 
 cdef int put_number(ByteBuffer output, uint64_t number, uint32_t bytes) except -1:
-    """The lowest byte first."""
+    """Write a number, lowest byte first."""
     cdef uint8_t* at = output.reserve(bytes)
     cdef uint32_t place
     for place in range(bytes):
@@ -56,7 +56,7 @@ cdef class BsonBuilder(MessageBuilder):
         super().__init__(paths)
         for path in self.paths:
             if any(b"\0" in step for step in path if isinstance(step, bytes)):
-                raise ValueError(f"no name of BSON holds a zero byte: {path!r}")
+                raise ValueError(f"a name of BSON cannot contain a zero byte: {path!r}")
         self.destinations = Destinations(self.paths)
         self.nodes = self.destinations.nodes
 
@@ -76,13 +76,13 @@ cdef class BsonBuilder(MessageBuilder):
         return self.close(begin)
 
     cdef int close(self, uint64_t begin) except -1:
-        """End the document whose length stands at `begin`."""
+        """End the document whose length is at `begin`."""
         cdef uint64_t length
         cdef uint32_t place
         self.output.append_byte(0)
         length = self.output.length - begin
         if length > INT32_MAX:
-            raise OverflowError(f"a document of {length} bytes; BSON has none above {INT32_MAX}")
+            raise OverflowError(f"a document of {length} bytes; the maximum of BSON is {INT32_MAX}")
         for place in range(4):
             self.output.data[begin + place] = <uint8_t>(length >> 8 * place)
         return 0
@@ -100,7 +100,7 @@ cdef class BsonBuilder(MessageBuilder):
         return self.output.append_byte(0)
 
     cdef int put_value(self, int32_t node, Value* value) except -1:
-        """An element: its type, the name of the node, the value."""
+        """Write an element: its type, the name of the node, the value."""
         cdef uint64_t bits
         cdef double number
         if value.kind == VALUE_STRING:
@@ -144,9 +144,9 @@ cdef class BsonBuilder(MessageBuilder):
     cdef const uint8_t* merge_document(
         self, const uint8_t* at, const uint8_t* end, int32_t node
     ) except? NULL:
-        """Write the document whose length stands at `at`, changed as the values say. The place behind it, or NULL."""
+        """Merge the document whose length is at `at`. Return the position behind it, or NULL: malformed."""
         cdef const uint8_t* stop = bson_document_end(at, end)
-        cdef const uint8_t* copied = at + 4  # everything before it is written, or changed
+        cdef const uint8_t* copied = at + 4  # everything before it is written or replaced
         cdef const uint8_t* begin
         cdef const uint8_t* content
         cdef uint64_t written_at = self.output.length
@@ -171,7 +171,7 @@ cdef class BsonBuilder(MessageBuilder):
             if child < 0:
                 continue
             if self.nodes[child].met or (self.nodes[child].value >= 0 and not self.nodes[child].written):
-                # The first of a repeated name is the one that counts: it was changed, and the others go.
+                # Of a repeated name the first element counts: it was changed, and the others are removed.
                 self.output.append(copied, <uint64_t>(begin - copied))
                 copied = at
                 continue

@@ -1,9 +1,9 @@
 # Fields of BSON messages (expressions.md §12.4).
 #
-# One pass along the tree of wanted fields; strings stay where they stand in the message, and containers that nobody
-# wants are stepped over by their length, unlooked at. What has no counterpart becomes a string: an ObjectId its 24
-# hex digits, a regular expression its pattern, a decimal number its decimal text (a number wherever one is asked
-# for), code without its scope. Dates are milliseconds, timestamps their 64 bits. MinKey, MaxKey and undefined are
+# A message is read in one pass along the tree of needed fields. Strings are not copied, and containers that are not
+# needed are skipped by their length. Types without a counterpart become strings: an ObjectId its 24 hex digits, a
+# regular expression its pattern, a decimal number its decimal text (which converts to a number where one is needed),
+# code its text without the scope. Dates are milliseconds, timestamps their 64 bits. MinKey, MaxKey and undefined are
 # NULL.
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -60,7 +60,7 @@ from amps._core.values.value cimport (
 
 cdef class BsonExtractor(NestedExtractor):
 
-    cdef const uint8_t* limit      # where the surrounding document ends
+    cdef const uint8_t* limit      # end of the surrounding document
 
     cdef bint extract(
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
@@ -75,7 +75,7 @@ cdef class BsonExtractor(NestedExtractor):
     cdef const uint8_t* scan_document(
         self, const uint8_t* at, const uint8_t* end, int32_t node, uint32_t depth
     ) except? NULL:
-        """A document whose length stands at `at`. The place behind it, or NULL: malformed."""
+        """Read a document whose length is at `at`. Return the position behind it, or NULL: malformed."""
         cdef const uint8_t* document_end = bson_document_end(at, end)
         cdef const uint8_t* name
         cdef int32_t child
@@ -134,7 +134,7 @@ cdef class BsonExtractor(NestedExtractor):
         return stop
 
     cdef int has_leaf(self, const uint8_t* at, const uint8_t* stop) noexcept nogil:
-        """Whether there is a scalar in a document whose elements begin at `at`: 1 or 0; -1: malformed."""
+        """Whether a document whose elements begin at `at` contains a scalar: 1 or 0; -1: malformed."""
         cdef const uint8_t* leaf
         if not self.leaf_from <= at < self.leaf_to:
             leaf = bson_leaf(at, stop)
@@ -147,9 +147,9 @@ cdef class BsonExtractor(NestedExtractor):
     cdef const uint8_t* scan_array(
         self, const uint8_t* at, const uint8_t* stop, int32_t node, uint32_t depth, uint32_t* index
     ) except? NULL:
-        """The elements of an array, numbered from `index` on; their names say nothing that their order does not.
+        """Read the elements of an array, numbered from `index` on. Their names are ignored.
 
-        Arrays in arrays are as if flat, and so their elements go on counting (§9).
+        Arrays in arrays count as flat, so their elements continue the numbering (§9).
         """
         cdef const uint8_t* end = stop - 1  # the zero byte
         cdef const uint8_t* after
@@ -185,7 +185,7 @@ cdef class BsonExtractor(NestedExtractor):
         return stop
 
     cdef int put(self, Value* value, uint8_t tag, const uint8_t* at, const uint8_t* stop) except -1:
-        """A scalar, all of which is there."""
+        """Store a scalar that is completely in the message."""
         cdef uint8_t* made
         value.text = at
         value.length = 0

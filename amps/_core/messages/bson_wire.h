@@ -1,8 +1,8 @@
-/* The bytes of BSON: where an element's name and value end, and what a decimal number reads as.
+/* The byte format of BSON: ends of names and values, and the text of decimal numbers.
  *
- * A document is its length, elements and a zero byte; an element is a byte for its type, a name with a zero byte behind
- * it, and a value. Containers carry their length, so that what nobody wants is stepped over without being looked at.
- * Every length is held against what is left before it is used.
+ * A document is its length, elements and a zero byte. An element is a byte for its type, a name that ends in a zero
+ * byte, and a value. Containers begin with their length, so that containers that are not needed are skipped without
+ * being read. Every length is compared with the rest of the message before it is used.
  */
 #ifndef AMPS_BSON_WIRE_H
 #define AMPS_BSON_WIRE_H
@@ -32,7 +32,7 @@ enum {
     BSON_DECIMAL128 = 0x13,
     BSON_MAX_KEY = 0x7F,
     BSON_MIN_KEY = 0xFF,
-    BSON_BINARY_OLD = 0x02, /* a kind of binary that repeats its length within */
+    BSON_BINARY_OLD = 0x02, /* a binary subtype that contains its length again */
     BSON_DECIMAL_TEXT_MAX = 48
 };
 
@@ -46,12 +46,12 @@ static inline uint64_t bson_u64(const uint8_t *at)
     return (uint64_t)bson_u32(at + 4) << 32 | bson_u32(at);
 }
 
-/* The place behind the zero byte of a name; NULL: it does not end. */
+/* The position behind the zero byte of a name; NULL: there is no zero byte. */
 static inline const uint8_t *bson_name_end(const uint8_t *at, const uint8_t *end)
 {
     for (; end - at >= 8; at += 8) {
         uint64_t word = bson_u64(at);
-        /* The lowest bit that this leaves is the top bit of the first zero byte. */
+        /* The lowest bit that remains is the top bit of the first zero byte. */
         uint64_t zeros = (word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL;
         if (zeros)
             return at + __builtin_ctzll(zeros) / 8 + 1;
@@ -62,7 +62,7 @@ static inline const uint8_t *bson_name_end(const uint8_t *at, const uint8_t *end
     return NULL;
 }
 
-/* The place behind a document; NULL: there is none. */
+/* The position behind a document; NULL: malformed. */
 static inline const uint8_t *bson_document_end(const uint8_t *at, const uint8_t *end)
 {
     if (end - at < 5)
@@ -73,7 +73,7 @@ static inline const uint8_t *bson_document_end(const uint8_t *at, const uint8_t 
     return at + length;
 }
 
-/* The place behind a string, whose length counts a zero byte at its end. */
+/* The position behind a string, whose length includes its final zero byte; NULL: malformed. */
 static inline const uint8_t *bson_string_end(const uint8_t *at, const uint8_t *end)
 {
     if (end - at < 5)
@@ -84,13 +84,13 @@ static inline const uint8_t *bson_string_end(const uint8_t *at, const uint8_t *e
     return at + 4 + length;
 }
 
-/* How long a value is, if its type says so. */
+/* The length of values by type; 0: it does not follow from the type. */
 static const uint8_t bson_sizes[256] = {
     [BSON_DOUBLE] = 8,     [BSON_OBJECT_ID] = 12, [BSON_DATETIME] = 8,    [BSON_INT32] = 4,
     [BSON_TIMESTAMP] = 8,  [BSON_INT64] = 8,      [BSON_DECIMAL128] = 16,
 };
 
-/* The place behind a value; NULL: malformed, or of no known type. */
+/* The position behind a value; NULL: malformed, or of unknown type. */
 static inline const uint8_t *bson_value_end(uint8_t type, const uint8_t *at, const uint8_t *end)
 {
     uint64_t left = (uint64_t)(end - at);
@@ -138,15 +138,15 @@ static inline const uint8_t *bson_value_end(uint8_t type, const uint8_t *at, con
     return needed <= left ? at + needed : NULL;
 }
 
-/* The first scalar in a document, whose elements begin at `at`; `end` if there is none; NULL: malformed. The content of
- * a container in it follows its head as if there were no head, so no stack is needed. */
+/* The first scalar in a document whose elements begin at `at`; `end` if there is none; NULL: malformed. The heads of
+ * containers are skipped and their contents are read as if they were part of the document, so no stack is needed. */
 static inline const uint8_t *bson_leaf(const uint8_t *at, const uint8_t *end)
 {
     while (at < end) {
         const uint8_t *element = at;
         uint8_t type = *at++;
         if (type == 0)
-            continue; /* a document ends; the last one does at `end` */
+            continue; /* the end of a document; the last one ends at `end` */
         at = bson_name_end(at, end);
         if (at == NULL)
             return NULL;
@@ -168,7 +168,7 @@ static inline void bson_hex(const uint8_t *bytes, uint32_t count, uint8_t *out)
     }
 }
 
-/* The text of a decimal number of 128 bits, as IEEE 754 decimals are written; at most BSON_DECIMAL_TEXT_MAX bytes. */
+/* Write the text of a decimal number of 128 bits, in the notation of IEEE 754; at most BSON_DECIMAL_TEXT_MAX bytes. */
 static inline uint32_t bson_decimal_text(const uint8_t *at, uint8_t *out)
 {
     uint64_t low = bson_u64(at), high = bson_u64(at + 8);
@@ -188,7 +188,7 @@ static inline uint32_t bson_decimal_text(const uint8_t *at, uint8_t *out)
         return (uint32_t)(to + 8 - out);
     }
     if ((high >> 61 & 3) == 3) {
-        /* A coefficient above the largest: it stands for zero. */
+        /* The coefficient is above the maximum, which means zero. */
         exponent = (int32_t)(high >> 47 & 0x3FFF);
         low = high = 0;
     } else {

@@ -1,4 +1,4 @@
-# The bytes of BSON. See bson_wire.h.
+# The byte format of BSON. See bson_wire.h.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-# The wire form of composite messages, and their fields. See messages/composite_scan.pxi.
+# The wire format of composite messages, and their fields. See messages/composite_scan.pxi.
 
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
 
@@ -12,7 +12,7 @@ cdef struct Part:
     uint64_t length
 
 
-# The part that begins at `at[0]`, which is moved behind it. False: there is none, or it is cut off.
+# Read the part at `at[0]`, and advance `at[0]` behind it. False: there is no part, or it is truncated.
 cdef inline bint next_part(const uint8_t** at, const uint8_t* end, Part* part) noexcept nogil:
     cdef const uint8_t* prefix = at[0]
     if end - prefix < PART_PREFIX_BYTES:

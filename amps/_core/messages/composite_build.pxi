@@ -1,7 +1,7 @@
-# Writing composite messages whose parts are kept apart: each part with the builder of its own type.
+# Writing composite-local messages: each part with the builder of its own type.
 #
-# Parts without fields that are written are empty in new messages, and stay as they are in changed ones. So does the
-# unparsed payload behind the parts, which new messages have none of.
+# Parts without fields to write are empty in new messages, and unchanged in merged ones. A merge also keeps the unparsed
+# payload behind the parts; new messages have none.
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -15,8 +15,8 @@ cdef enum:
 
 cdef class CompositeBuilder(MessageBuilder):
 
-    cdef tuple builders            # by part; None: nothing is written to it
-    cdef tuple places              # by part: which of the paths, in the order of its builder
+    cdef tuple builders            # by part; None: no path belongs to it
+    cdef tuple places              # by part: indexes of its paths, in the order of its builder
     cdef Value** chosen            # values for one builder
 
     def __cinit__(self):
@@ -55,7 +55,7 @@ cdef class CompositeBuilder(MessageBuilder):
         return True
 
     cdef bint write_part(self, uint32_t number, Part* part, Value** values, Arena arena) except -1:
-        """One part, of a message that is changed or (NULL) a new one. False: it cannot be parsed."""
+        """Write one part, of a merged message or (NULL) a new one. False: it cannot be parsed."""
         cdef MessageBuilder builder = self.builders[number]
         cdef uint32_t given = 0
         cdef uint32_t at = 0
@@ -82,7 +82,7 @@ cdef class CompositeBuilder(MessageBuilder):
         cdef uint8_t* prefix
         cdef int at
         if length > PART_BYTES_MAX:
-            raise ValueError(f"a part of {length} bytes; the longest has {PART_BYTES_MAX}")
+            raise ValueError(f"a part of {length} bytes; the maximum is {PART_BYTES_MAX}")
         prefix = self.output.reserve(PART_PREFIX_BYTES)
         for at in range(PART_PREFIX_BYTES):
             prefix[at] = <uint8_t>(length >> (8 * (PART_PREFIX_BYTES - 1 - at)) & 0xFF)

@@ -1,16 +1,16 @@
 # Fields of composite messages: several messages in one (expressions.md §12.6).
 #
-# On the wire each declared part is its length, in 4 bytes, the most significant one first, and then its bytes. What
-# follows the last part is the unparsed payload, which nobody looks into.
+# On the wire each declared part consists of its length, in 4 bytes, most significant first, and its bytes. The bytes
+# behind the last part are the unparsed payload, which is never read.
 #
-# Parts are extracted by the extractors of their own types. Kept apart (composite-local), the fields of part n are below
-# the step `n`; merged (composite-global), all parts are looked at for the same fields, and what several of them have at
-# one path is an array. An empty part is an empty message of its type; an empty message has no parts. A part that is
-# missing, cut off or cannot be parsed makes the message one that cannot be parsed, if anything is wanted of it or of a
-# later one.
+# Parts are read by the extractors of their types. In composite-local messages, the fields of part n are below the step
+# `n`. In composite-global (merged) messages, all parts are read for the same fields, and values of several parts at one
+# path are an array. An empty part is an empty message of its type; an empty message has no parts. If a part is missing,
+# truncated or cannot be parsed, and a field of it or of a later part is needed, the message cannot be parsed.
 #
-# A part that is kept apart is a container itself, if there is any field in it (§14.4). No extractor is asked for
-# that, as none knows of a node above its message; here it is looked at as closely as the type needs.
+# A part of a composite-local message is itself a container if it contains any field (§14.4). Its extractor cannot find
+# this out, because it does not know the node above its message. So this module inspects the part, as far as its type
+# requires.
 
 from libc.stdint cimport UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
 
@@ -46,9 +46,9 @@ cdef extern from "xml_text.h" nogil:
     const uint8_t* xml_skip_space(const uint8_t* at, const uint8_t* end)
 
 
-# What shows that there is a field in a part of a type.
+# How a part of a type shows that it contains a field.
 cdef enum Evidence:
-    IN_BYTES                       # that there are so many bytes of it
+    IN_BYTES                       # by its number of bytes
     IN_JSON
     IN_XML
     IN_MSGPACK
@@ -71,11 +71,11 @@ cdef class CompositeExtractor(Extractor):
 
     cdef tuple parts
     cdef tuple names               # steps to the parts
-    cdef tuple evidence            # by part: Evidence, and how many bytes there must be
+    cdef tuple evidence            # by part: Evidence, and the minimum number of bytes
     cdef bint merged
 
     def __init__(self, parts, merged):
-        """parts: an extractor for each, which nobody else uses. merged: composite-global."""
+        """parts: an extractor for each part, without other users. merged: composite-global."""
         self.parts = tuple([<Extractor?>part for part in parts])
         self.names = tuple(b"%d" % number for number in range(len(self.parts)))
         self.evidence = tuple([_evidence(part) for part in self.parts])
@@ -114,7 +114,7 @@ cdef class CompositeExtractor(Extractor):
         return sum([part.messages_cut_short() for part in self.parts])
 
     cdef bint has_field(self, uint32_t number, const uint8_t* data, uint64_t length) except -1:
-        """Whether there is a field in a part. What is malformed is for the part's extractor to find."""
+        """Whether a part contains a field. Malformed parts are detected by the part's extractor."""
         cdef const uint8_t* at = data
         cdef const uint8_t* end = data + length
         cdef msgpack_item item
@@ -156,7 +156,7 @@ cdef class CompositeExtractor(Extractor):
         return True
 
     cdef bint has_any_field(self, const uint8_t* at, const uint8_t* end) except -1:
-        """Whether there is a field in any part."""
+        """Whether any part contains a field."""
         cdef Part part
         cdef uint32_t number
         for number in range(<uint32_t>len(self.parts)):
@@ -168,11 +168,11 @@ cdef class CompositeExtractor(Extractor):
 
 
 def _evidence(extractor):
-    """What shows that there is a field, and how many bytes it takes at least."""
+    """How a part shows that it contains a field, and the minimum number of bytes."""
     if isinstance(extractor, CompositeExtractor):
         return IN_PARTS, 1
     if isinstance(extractor, ProtobufExtractor):
-        return IN_BYTES, 0  # defaults take none
+        return IN_BYTES, 0  # a default takes no bytes
     if isinstance(extractor, StructExtractor):
         return IN_BYTES, extractor.first_field_end
     if type(extractor) in _EVIDENCE:

@@ -1,11 +1,11 @@
 # Writing FIX and NVFIX messages and changing fields of them (expressions.md §11, §12.4).
 #
-# A new message has its fields in the order of the paths, with a separator behind each. NULL is an empty value, NaN and
-# what is too large for a double are 0, booleans 1 and 0; a number that came as text keeps it. There is no way to write
-# the separator within a value: a blank takes its place, so that no value can bring fields of its own.
+# A new message has its fields in the order of the paths, with a separator after each. NULL is written as an empty
+# value, NaN and numbers too large for a double as 0, booleans as 1 and 0. A number that was read as text keeps that
+# text. A separator within a value cannot be written and is replaced by a blank, so that no value can add fields.
 #
-# A message that is merged into keeps all other fields as they stand. Of a tag that comes several times the first is
-# changed and the others are taken away; what is not there yet comes behind the last field.
+# A merge keeps all other fields. If a tag is repeated, the first field is changed and the others are removed. New
+# fields are written after the last one.
 
 cimport cython
 from libc.math cimport isfinite
@@ -18,10 +18,10 @@ from amps._core.values.value cimport VALUE_DOUBLE, VALUE_HAS_TEXT, VALUE_NULL, A
 
 @cython.final
 cdef class FixBuilder(MessageBuilder):
-    """As FixExtractor has it."""
+    """Writes FIX and NVFIX messages. The arguments are those of FixExtractor."""
 
     cdef uint8_t separator
-    cdef uint8_t stand_in          # for a separator within a value
+    cdef uint8_t stand_in          # replaces a separator within a value
     cdef Destinations destinations
 
     def __init__(self, paths, uint8_t field_separator=1, numeric_tags=True):
@@ -34,7 +34,7 @@ cdef class FixBuilder(MessageBuilder):
             if len(path) != 1 or not isinstance(path[0], bytes):
                 raise ValueError(f"{written} has several steps: messages of this type are flat, give one tag")
             if numeric_tags and not path[0].isdigit():
-                raise ValueError(f"{written} is no tag of FIX: give a number")
+                raise ValueError(f"{written} is not a tag of FIX: give a number")
             if not path[0] or b"=" in path[0] or self.separator in path[0]:
                 raise ValueError(f"{written} is empty or holds an equals sign or the field separator: no tag can")
         self.destinations = Destinations(self.paths)
@@ -48,7 +48,7 @@ cdef class FixBuilder(MessageBuilder):
     ) except -1:
         cdef const uint8_t* at = message
         cdef const uint8_t* end = message + length
-        cdef const uint8_t* kept = message  # from here on nothing was changed
+        cdef const uint8_t* kept = message  # unchanged bytes begin here
         cdef const uint8_t* tag
         cdef const uint8_t* text
         cdef fix_cursor cursor
@@ -83,7 +83,7 @@ cdef class FixBuilder(MessageBuilder):
         return self.destinations.nodes[node].value
 
     cdef int write_missing(self, Value** values, Arena arena, uint64_t begin) except -1:
-        """The fields that were not met, behind those that are written from `begin` on."""
+        """Write the fields that the message does not contain, after the output that begins at `begin`."""
         cdef uint64_t length
         cdef int32_t node
         cdef Value* value

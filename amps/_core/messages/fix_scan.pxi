@@ -1,10 +1,10 @@
-# Fields of FIX and NVFIX messages (expressions.md §12): `tag=value` pairs with a separator behind each.
+# Fields of FIX and NVFIX messages (expressions.md §12): `tag=value` pairs with a separator after each.
 #
-# One pass over the whole message, always: a tag may come again, and all its values are an array. There is one level of
-# fields only, so that longer paths find nothing. Values have no types; they are left as they stand in the message, and
-# who looks at one finds out whether it is a number.
+# The whole message is always read in one pass: a tag may be repeated, and all its values are an array. There is only
+# one level of fields, so longer paths find nothing. Values have no types. They are not copied, and whether a value is a
+# number is determined when an expression reads it.
 #
-# A field without an equals sign or without a tag makes the message unparsable. The separator behind the last field may
+# A field without an equals sign or without a tag makes the message unparsable. The separator after the last field may
 # be missing.
 
 cimport cython
@@ -28,7 +28,7 @@ cdef uint64_t MESSAGE_BYTES_MAX = 0xFFFFFFFF
 
 @cython.final
 cdef class FixExtractor(Extractor):
-    """field_separator: the byte behind each value. numeric_tags: FIX, where other tags than numbers are no fields."""
+    """field_separator: the byte after each value. numeric_tags: FIX, where only numbers are valid tags."""
 
     cdef uint8_t separator
     cdef bint numeric_tags

@@ -1,5 +1,5 @@
-/* Stepping over tags and values of FIX and NVFIX: a block of 64 bytes is compared once, as two masks, and tags and
- * values are then told apart in the masks: most are shorter than any vector. Nothing at or beyond `end` is read. */
+/* Find the ends of tags and values of FIX and NVFIX. A block of 64 bytes is compared once and gives two masks, in which
+ * tags and values are found, because most are shorter than a vector. Nothing at or beyond `end` is read. */
 
 #ifndef AMPS_FIX_TEXT_H
 #define AMPS_FIX_TEXT_H
@@ -56,8 +56,8 @@ static inline void fix_begin(fix_cursor *cursor, const uint8_t *data, const uint
     fix_load(cursor, data);
 }
 
-/* The first separator at `at` or behind it, in a tag also the first equals sign; `end` if there is none. `at` is not
- * before the place that was found last. */
+/* The first separator at or behind `at`, in a tag also the first equals sign; `end` if there is none. `at` must not be
+ * in front of the position found last. */
 static inline const uint8_t *fix_stop(fix_cursor *cursor, const uint8_t *at, int in_tag) {
     while (at < cursor->end) {
         uint64_t found;

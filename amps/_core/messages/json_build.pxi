@@ -1,17 +1,17 @@
 # Writing JSON messages and changing fields of them (expressions.md §11, §12.4).
 #
-# A new message is an object without blanks, its members in the order of the paths. NULL, NaN and what is too large
-# for a double are `null`; a number that came as text keeps it if JSON has that form. Text is written byte for byte
-# but for quotes, backslashes and controls: what was not UTF-8 before is not UTF-8 then.
+# A new message is an object without blanks, with its members in the order of the paths. NULL, NaN and numbers too large
+# for a double are written as `null`. A number that was read as text keeps that text if it is valid in JSON. Text is
+# written byte for byte, except for quotes, backslashes and control characters: text that is not UTF-8 stays so.
 #
-# A message that is merged into keeps everything else as it stands, blanks included. Of members with one name that are
-# named, or lead to something named, the one that counts for readers is changed and the others go: no message can make
-# its writer repeat a value. Where a path leads through an array, the first object in it gets the field and the others
-# lose it: the field then has this one value. Where it leads through anything else that is no object, an object takes
-# that place.
+# A merge keeps everything else in the message, including blanks. If several members have the same name, and the name is
+# on a destination path, the member that counts for readers is changed and the others are removed. So no message can
+# make the builder write a value repeatedly. If a path leads through an array, the first object in it gets the field and
+# the other objects lose it: the field then has this one value. If a path leads through another value that is not an
+# object, an object replaces that value.
 #
-# What is stepped over is looked at as closely as the extractor does (messages/json_scan.pxi), but always up to the
-# end. Depth of recursion is that of the paths, never that of a message.
+# Skipped text is checked as by the extractor (messages/json_scan.pxi), but always to the end. The depth of recursion
+# depends on the paths, never on the message.
 
 cimport cython
 from libc.math cimport isfinite
@@ -60,14 +60,17 @@ cdef bint holds_object(const uint8_t* at, const uint8_t* end) noexcept nogil:
 
 @cython.final
 cdef class JsonBuilder(MessageBuilder):
-    """early_termination: the element EarlyTerminationOptimization; without it the last of equal members counts."""
+    """Writes JSON messages.
+
+    early_termination: the element EarlyTerminationOptimization; without it the last of several equal members counts.
+    """
 
     cdef Destinations destinations
-    cdef Value** values            # of the message that is written
+    cdef Value** values            # of the current message
     cdef Arena texts
     cdef const uint8_t* end        # of the message that is merged into
     cdef bint last_counts          # of members with one name
-    cdef const uint8_t** counting  # by node, where the last one's value is
+    cdef const uint8_t** counting  # by node: position of the value of the member that counts
 
     def __cinit__(self):
         self.counting = NULL
@@ -112,7 +115,7 @@ cdef class JsonBuilder(MessageBuilder):
         return True
 
     cdef int write_below(self, int32_t top) except -1:
-        """An object of everything that is to be written below a node."""
+        """Write an object with everything below a node that is to be written."""
         cdef Destination* nodes = self.destinations.nodes
         cdef int32_t node = nodes[top].first_child
         cdef bint first = True
@@ -174,9 +177,9 @@ cdef class JsonBuilder(MessageBuilder):
         return self.output.append(value.text, value.length)
 
     cdef const uint8_t* merge_object(self, const uint8_t* at, int32_t node, bint removing) except? NULL:
-        """The members of an object whose content begins at `at`. The place behind it, or NULL: malformed.
+        """Merge the members of an object whose content begins at `at`. Return the position behind it; NULL: malformed.
 
-        removing: what is named here is not written but taken away.
+        removing: the destinations are removed instead of written.
         """
         cdef const uint8_t* end = self.end
         cdef const uint8_t* begin      # of the member, with the blanks before it
@@ -211,7 +214,7 @@ cdef class JsonBuilder(MessageBuilder):
                         removed = True
                 if not removed:
                     if not first:
-                        # The blanks before this comma belong to the member before it.
+                        # The blanks before this comma belong to the previous member.
                         self.output.append_byte(c',')
                     first = False
                     self.output.append(begin, <uint64_t>(value - begin))
@@ -243,7 +246,7 @@ cdef class JsonBuilder(MessageBuilder):
         return at + 1
 
     cdef bint find_counting(self, const uint8_t* at, int32_t node) except -1:
-        """Look through an object for the members that count: the last ones. False: malformed."""
+        """Find the members of an object that count, the last ones. False: malformed."""
         cdef int32_t child = -1
         at = json_skip_space(at, self.end)
         while at < self.end and at[0] != c'}':
@@ -261,7 +264,10 @@ cdef class JsonBuilder(MessageBuilder):
         return True
 
     cdef const uint8_t* member(self, const uint8_t* at, int32_t node, int32_t* child) except? NULL:
-        """The name of a member at `at`: where its value begins, and the node it leads to; NULL: malformed."""
+        """Read the name of a member at `at`.
+
+        Return the position of its value, and its node in `child`; NULL: malformed.
+        """
         cdef const uint8_t* end = self.end
         cdef const uint8_t* name
         cdef Value text
@@ -291,13 +297,13 @@ cdef class JsonBuilder(MessageBuilder):
         return at if at < end else NULL
 
     cdef int write_at(self, int32_t node) except -1:
-        """What belongs at a node: a value or an object."""
+        """Write the value or object of a node."""
         if self.destinations.nodes[node].value >= 0:
             return self.write_value(self.values[self.destinations.nodes[node].value])
         return self.write_below(node)
 
     cdef bint merge_value(self, const uint8_t* at, const uint8_t* stop, int32_t node, bint removing) except -1:
-        """A member that is named, or has something named in it, and stays. False: malformed."""
+        """Merge a member that is a destination, or leads to one, and stays. False: malformed."""
         if self.destinations.nodes[node].value < 0:
             if at[0] == c'{':
                 return self.merge_object(at + 1, node, removing) != NULL
@@ -310,7 +316,10 @@ cdef class JsonBuilder(MessageBuilder):
         return True
 
     cdef const uint8_t* merge_array(self, const uint8_t* at, int32_t node, bint removing) except? NULL:
-        """An array at `at` with objects in it, or in arrays within it. The place behind it, or NULL: malformed."""
+        """Merge an array at `at` that contains objects, at any depth.
+
+        Return the position behind it, or NULL: malformed.
+        """
         cdef const uint8_t* begin = at
         cdef uint64_t depth = 1
         at += 1

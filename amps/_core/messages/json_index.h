@@ -1,20 +1,21 @@
-/* Where to look closer in a JSON text: an index of the few places, or tokens, that matter to who wants certain members.
+/* An index of a JSON text: the positions of its tokens, which are the only ones that a reader of certain members needs.
  *
- * Going through a text from quote to quote a processor waits for each step before it can begin the next one. Here it
- * looks at 64 bytes at a time, whatever is in them: each kind of byte becomes a word with a bit for each place, and some
- * arithmetic on such words tells what is inside a string, and what stands behind what. Tokens are
+ * A processor that reads a text from quote to quote must finish each step before it can begin the next one. The index
+ * reads 64 bytes at a time, whatever they contain. Each kind of byte becomes a word with a bit for each position, and
+ * arithmetic on such words finds the bytes inside strings and the order of tokens. Tokens are
  *
  * - every brace and bracket outside strings;
- * - the opening quote of every string that begins as a wanted name does (or of every one);
- * - every backslash in a string: there may be a name with escapes.
+ * - the opening quote of every string that may be a needed name (in the plain code, of every string);
+ * - every backslash in a string: it may be a name with escapes.
  *
- * A member that nobody wants leaves no token, unless its value is a container. But behind each opening brace or bracket,
- * each comma and each colon (blanks aside) there must be something that begins like a value, and nowhere else; only may an
- * opening one be closed at once. So behind values there can be commas, colons and closing brackets only. What breaks that
- * is an error, which ends the index as the end of the text does. Not looked at are the order of commas and colons, which
- * bracket closes which, and what numbers and literals go on with, if it is no backslash: that is for who wants something there.
+ * A member that is not needed leaves no token, unless its value is a container. But behind each opening brace or
+ * bracket, each comma and each colon (after blanks) a value must begin, and nowhere else; only an opening bracket may
+ * be closed directly. So a value can be followed by commas, colons and closing brackets only. Any other text is an
+ * error, which ends the index like the end of the text. The index does not check the order of commas and colons, which
+ * bracket closes which, and the rest of numbers and literals (except that it contains no backslash). The reader of a
+ * value there checks these.
  *
- * A text is indexed in windows, so that who ends early has not looked at all of it. */
+ * A text is indexed in windows, so that a reader that ends early has not indexed the whole text. */
 
 #ifndef AMPS_JSON_INDEX_H
 #define AMPS_JSON_INDEX_H
@@ -27,34 +28,34 @@
 
 #define JSON_WINDOW_BYTES 1024
 #define JSON_BLOCK_BYTES 64
-/* How far behind a block is looked for what names begin with. */
+/* Number of bytes read behind a block to recognise the beginnings of names. */
 #define JSON_AHEAD_BYTES NAME_OPENING_BYTES
-/* Positions of a window, and what is written in advance. */
+/* Positions of a window, and entries that are written in advance. */
 #define JSON_TAPE_ENTRIES (JSON_WINDOW_BYTES + 8)
 
 #define JSON_INLINE static inline __attribute__((always_inline))
 
-/* How far the text is indexed, and what the rest has to know of it. */
+/* How far the text is indexed, and the state for the rest of it. */
 typedef struct {
-    const uint8_t *at;    /* what is indexed next */
+    const uint8_t *at;    /* the next byte to index */
     const uint8_t *end;
-    uint64_t in_string;   /* all ones: it is inside a string */
+    uint64_t in_string;   /* all ones: `at` is inside a string */
     /* One bit each: */
-    uint64_t escaped;     /* its first byte is escaped */
-    uint64_t no_scalar;   /* in front of it is no number or literal that could go on */
+    uint64_t escaped;     /* the first byte is escaped */
+    uint64_t no_scalar;   /* no number or literal that could continue ends in front of it */
     uint64_t value_next;  /* a value must follow */
 } JsonIndex;
 
-/* What a block consists of, a bit for each byte. */
+/* The kinds of bytes of a block, with a bit for each byte. */
 typedef struct {
     uint64_t quotes, backslashes, blanks;
     uint64_t brackets;      /* and braces */
-    uint64_t before_values; /* of these the opening ones, commas, colons */
-    uint64_t strange;       /* what is none of these two, nor begins a number or literal */
-    uint64_t unwanted;      /* the bytes behind are what no wanted name begins with */
+    uint64_t before_values; /* opening brackets and braces, commas, colons */
+    uint64_t strange;       /* in neither of these two, and not the first byte of a number or literal */
+    uint64_t unwanted;      /* no needed name begins with the bytes that follow */
 } JsonBlock;
 
-/* From behind the opening brace of the outermost object. */
+/* Begin an index behind the opening brace of the outermost object. */
 JSON_INLINE void json_begin_index(JsonIndex *index, const uint8_t *at, const uint8_t *end) {
     memset(index, 0, sizeof(*index));
     index->at = at;
@@ -63,7 +64,7 @@ JSON_INLINE void json_begin_index(JsonIndex *index, const uint8_t *at, const uin
     index->value_next = 1;
 }
 
-/* What may be a quote, and is none because an odd number of backslashes stands before it. */
+/* The escaped bytes: those with an odd number of backslashes in front of them. */
 JSON_INLINE uint64_t json_escaped(uint64_t backslashes, uint64_t *carry) {
     const uint64_t even = 0x5555555555555555;
     uint64_t starts, behind_even, behind_odd, escaped = *carry;
@@ -75,25 +76,25 @@ JSON_INLINE uint64_t json_escaped(uint64_t backslashes, uint64_t *carry) {
     return escaped | (((behind_even & ~even) | (behind_odd & even)) & ~backslashes);
 }
 
-/* The places of errors in a block in which there are blanks, empty containers or errors. `values` are the places behind
- * what values stand behind (and have carried their last bit to `index`), `values_there` those where values begin; the
- * block is at `at`. */
+/* The positions of errors in a block that contains blanks, empty containers or errors. `values` are the positions at
+ * which values must begin (their last bit is carried in `index`), `values_there` those at which values do begin. The
+ * block begins at `at`. */
 static uint64_t json_errors(JsonIndex *index, uint64_t values, uint64_t values_there, uint64_t closes, uint64_t blanks,
                             const uint8_t *at) {
     uint64_t behind_blanks, closed;
-    /* A carry runs through the blanks behind each of them. */
+    /* A carry runs through the blanks that follow each of them. */
     index->value_next |= (uint64_t)__builtin_add_overflow(blanks, values & blanks, &behind_blanks);
     values = (values | behind_blanks) & ~blanks;
     for (closed = values & closes; closed; closed &= closed - 1) {
         const uint8_t *close = at + __builtin_ctzll(closed);
-        const uint8_t *open = close - 1; /* there is one: nothing else makes anybody expect something */
+        const uint8_t *open = close - 1; /* there is a bracket: only brackets, commas and colons require a value */
         while (json_is_space(*open)) open--;
-        if (*open + 2 == *close) values &= ~(closed & -closed); /* it closes what is empty, and not another kind of it */
+        if (*open + 2 == *close) values &= ~(closed & -closed); /* it closes an empty container of its own kind */
     }
     return values ^ values_there;
 }
 
-/* The tokens of the block at `at`, and errors. `inside`: strings, each with its opening quote. */
+/* The tokens of the block at `at`, and its errors. `inside`: bytes of strings, including the opening quotes. */
 JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint64_t inside, const uint8_t *at,
                                  uint64_t *errors) {
     uint64_t opening = block->quotes & inside;
@@ -112,7 +113,8 @@ JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint6
     return brackets | (opening & ~block->unwanted) | (block->backslashes & inside);
 }
 
-/* Write places of tokens, two at least, also where there are fewer: how many there are cannot be foretold. */
+/* Write the positions of tokens. At least two are written, even if there are fewer, because their number cannot be
+ * predicted. */
 #define JSON_WRITE_TOKENS(next, tokens, offset, lowest)                    \
     {                                                                      \
         uint32_t count = (uint32_t)__builtin_popcountll(tokens);           \
@@ -127,8 +129,8 @@ JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint6
         next += count;                                                     \
     }
 
-/* Index the next window, with these ways to look at a block, to fill what is between quotes, and to find the lowest bit
- * (anything, if there is none). */
+/* Index the next window. The parameters are the functions that classify a block, fill the bits between quotes, and find
+ * the lowest bit (any result if there is none). */
 #define JSON_INDEX_WINDOW(look, between, lowest)                                                                \
     const uint8_t *end = index->end;                                                                            \
     const uint8_t *at = index->at;                                                                              \
@@ -168,7 +170,7 @@ JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint6
 #define JSON_WIDE_MASK(low, high) \
     ((uint64_t)(uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32)
 
-/* Zero where the bytes behind are what no wanted name begins with. */
+/* Zero where no needed name begins with the bytes that follow. */
 JSON_WIDE JSON_INLINE __m256i json_wide_openings(const uint8_t *bytes, const NameOpenings *openings) {
     const __m256i half = _mm256_set1_epi8(0x0F);
     const __m256i of_low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)openings->of_low));
@@ -176,14 +178,14 @@ JSON_WIDE JSON_INLINE __m256i json_wide_openings(const uint8_t *bytes, const Nam
     __m256i first = _mm256_loadu_si256((const __m256i *)(bytes + 1));
     __m256i second = _mm256_loadu_si256((const __m256i *)(bytes + 2));
     __m256i third = _mm256_loadu_si256((const __m256i *)(bytes + 3));
-    __m256i mixed = _mm256_add_epi8(second, second); /* as name_mixture does */
+    __m256i mixed = _mm256_add_epi8(second, second); /* as in name_mixture */
     mixed = _mm256_add_epi8(_mm256_add_epi8(mixed, mixed), first);
     mixed = _mm256_add_epi8(_mm256_add_epi8(mixed, mixed), third);
     return _mm256_and_si256(_mm256_shuffle_epi8(of_low, _mm256_and_si256(mixed, half)),
                             _mm256_shuffle_epi8(of_high, _mm256_and_si256(_mm256_srli_epi16(mixed, 4), half)));
 }
 
-/* What a byte is, told by its halves: in both rows its bit is set. Which bit it is matters below. */
+/* The kind of a byte, by its two halves: the bit of the kind is set in both rows. The order of bits matters below. */
 enum { JSON_DIGIT = 1, JSON_MINUS = 2, JSON_T = 4, JSON_F_N = 8, JSON_CLOSE = 16, JSON_OPEN = 32, JSON_COMMA = 64,
        JSON_COLON = 128 };
 
@@ -196,11 +198,11 @@ JSON_WIDE JSON_INLINE __m256i json_wide_kinds(__m256i bytes) {
         0, 0, JSON_COMMA | JSON_MINUS, (char)(JSON_COLON | JSON_DIGIT), 0, JSON_OPEN | JSON_CLOSE, JSON_F_N,
         JSON_OPEN | JSON_CLOSE | JSON_T, 0, 0, 0, 0, 0, 0, 0, 0));
     __m256i high_halves = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(0x0F));
-    /* Bytes above 0x7F are nothing. */
+    /* Bytes above 0x7F are of no kind. */
     return _mm256_and_si256(_mm256_shuffle_epi8(of_low, bytes), _mm256_shuffle_epi8(of_high, high_halves));
 }
 
-/* The top bit of each byte is set if its kind, without those that moving it shifts out, is one of those from `lowest` on. */
+/* The top bit of each byte is set if its kind is `lowest` or a later one, apart from kinds that were shifted out. */
 #define JSON_WIDE_FROM(lowest, kinds) _mm256_adds_epu8(kinds, _mm256_set1_epi8((char)(0x80 - (lowest))))
 
 JSON_WIDE JSON_INLINE __m256i json_wide_blanks(__m256i bytes) {
@@ -228,7 +230,7 @@ JSON_WIDE JSON_INLINE void json_look_wide(JsonBlock *block, const uint8_t *bytes
                                      _mm256_cmpeq_epi8(json_wide_openings(bytes + 32, openings), zero));
 }
 
-/* A product without carries by ones everywhere: every bit from a quote to the one before the next quote. */
+/* The carry-less product with all ones sets every bit from a quote to the one before the next quote. */
 JSON_WIDE JSON_INLINE uint64_t json_wide_between_quotes(uint64_t quotes) {
     __m128i product = _mm_clmulepi64_si128(_mm_set_epi64x(0, (long long)quotes), _mm_set1_epi8((char)0xFF), 0);
     return (uint64_t)_mm_cvtsi128_si64(product);
@@ -250,7 +252,7 @@ static inline int json_can_go_wide(void) {
 }
 #endif
 
-/* As any processor can do it, byte by byte. */
+/* The same for any processor, byte by byte. */
 static inline void json_look_plain(JsonBlock *block, const uint8_t *bytes, const NameOpenings *openings) {
     (void)openings;
     memset(block, 0, sizeof(*block));
@@ -290,7 +292,7 @@ static uint32_t json_index_window_plain(JsonIndex *index, const uint8_t *base, u
     JSON_INDEX_WINDOW(json_look_plain, json_between_quotes, json_lowest)
 }
 
-/* Index the next window: positions of tokens relative to `base`, in order. Returns how many. */
+/* Index the next window. Write the positions of tokens relative to `base`, in order, and return their number. */
 static inline uint32_t json_index_window(JsonIndex *index, const uint8_t *base, uint32_t *tape,
                                          const NameOpenings *openings) {
 #if defined(JSON_HAS_WIDE)

@@ -1,14 +1,14 @@
 # Fields of JSON messages (expressions.md §12).
 #
-# One pass from the first byte, along the tree of wanted fields. Where braces, brackets and names of what may be
-# wanted are is found window by window, 64 bytes at a time (json_index.h); the scan goes from one of these places, or
-# tokens, to the next, and looks closer only at what is wanted: of everything else, whether strings and containers
-# end. It ends as soon as all wanted fields are found, so that errors behind the last one go unnoticed, and a message
-# in which one is missing is looked through to its end. Strings and numbers are left as they stand in the message: who
-# looks at a value settles it.
+# A message is read in one pass from the first byte, along the tree of needed fields. json_index.h finds braces,
+# brackets and the names of possibly needed members, window by window, 64 bytes at a time. The scan goes from one of
+# these positions, or tokens, to the next, and parses only needed values. Of all other text it checks only that strings
+# and containers end. It stops when all needed fields are found. So errors behind the last field are not detected, and a
+# message without one of the fields is read to its end. Strings and numbers keep their form in the message until a
+# reader settles them.
 #
-# Of the values of a repeated key the first counts. With `early_termination` off every message is read to its end and
-# the last one counts.
+# Of the values of a repeated key the first one counts. With `early_termination` off, every message is read to its end
+# and the last one counts.
 
 cimport cython
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -73,43 +73,43 @@ cdef extern from "json_index.h" nogil:
 
 
 cdef enum:
-    DEPTH_MAX = 1000               # of what is wanted; what is stepped over may be deeper
-    SERIAL_MAX = 0x70000000        # of objects in one message there are fewer than there are numbers above
+    DEPTH_MAX = 1000               # of needed values; skipped values may be nested deeper
+    SERIAL_MAX = 0x70000000        # the numbers above this are enough for the objects of one message
 
 
-# A place among the tokens, to come back to.
+# A position among the tokens, to return to.
 cdef struct TapePlace:
     JsonIndex window
     uint32_t at
 
 
 cdef struct Occurrence:
-    uint32_t object_serial         # the object in which a wanted key was met last
-    uint32_t node_count            # how many values there were then
+    uint32_t object_serial         # the last object in which a needed key was found
+    uint32_t node_count            # number of values before its value
 
 
 @cython.final
 cdef class JsonExtractor(Extractor):
-    """early_termination: the element EarlyTerminationOptimization."""
+    """Finds fields in JSON messages. early_termination: the element EarlyTerminationOptimization."""
 
     cdef bint last_counts
-    cdef bint done                 # everything wanted is found
+    cdef bint done                 # all needed values are found
     cdef const uint8_t* begin
     cdef const uint8_t* end
     cdef JsonIndex index
-    cdef JsonIndex window          # `index` before the window whose tokens are at hand
-    cdef uint32_t tape[JSON_TAPE_ENTRIES]  # these tokens, as distances from `begin`
+    cdef JsonIndex window          # `index` before the current window
+    cdef uint32_t tape[JSON_TAPE_ENTRIES]  # tokens of the current window, as offsets from `begin`
     cdef uint32_t tape_at
     cdef uint32_t tape_count
     cdef FieldSet fields
     cdef FieldValues values
-    cdef uint32_t wanted           # how many fields
-    cdef uint32_t resolved         # wanted fields that later text cannot change any more
-    cdef uint32_t arrays           # how many arrays surround the current place
+    cdef uint32_t wanted           # number of needed fields
+    cdef uint32_t resolved         # needed fields that later text cannot change
+    cdef uint32_t arrays           # number of arrays around the current position
     cdef uint32_t object_serial
-    cdef const uint8_t* valid_end  # behind the last object that was asked for itself, and parsed
-    cdef const uint8_t* leaf_from  # the first leaf from here on ...
-    cdef const uint8_t* leaf       # ... is there
+    cdef const uint8_t* valid_end  # end of the last object that was needed itself, and validated
+    cdef const uint8_t* leaf_from  # start of the last search for a leaf
+    cdef const uint8_t* leaf       # the leaf that it found
     cdef Occurrence* met           # by node of the FieldSet
     cdef uint32_t met_capacity
 
@@ -145,7 +145,7 @@ cdef class JsonExtractor(Extractor):
         if at == self.end:
             return True
         if self.last_counts:
-            # All of it is parsed, whoever wants what.
+            # The whole message is parsed, independently of the needed fields.
             behind = json_valid_value(at, self.end)
             if behind == NULL or json_skip_space(behind, self.end) != self.end:
                 return False
@@ -158,21 +158,21 @@ cdef class JsonExtractor(Extractor):
         return at != NULL and (self.done or json_skip_space(at, self.end) == self.end)
 
     cdef inline const uint8_t* next_token(self) noexcept nogil:
-        """The place of the next token, which is left behind; NULL at the end of the message, or at an error."""
+        """Return the position of the next token and advance; NULL at the end of the message, or at an error."""
         if self.tape_at == self.tape_count and not self.next_window():
             return NULL
         self.tape_at += 1
         return self.begin + self.tape[self.tape_at - 1]
 
     cdef inline const uint8_t* token_from(self, const uint8_t* at) noexcept nogil:
-        """The next token that is not in front of `at`, left behind with all others; NULL if there is none."""
+        """The next token that is not in front of `at`, skipping all others; NULL if there is none."""
         cdef const uint8_t* token = self.next_token()
         while token != NULL and token < at:
             token = self.next_token()
         return token
 
     cdef bint next_window(self) noexcept nogil:
-        """Index on, until there is a token; False at the end of the message, or at an error."""
+        """Index the next windows until there is a token. False at the end of the message, or at an error."""
         self.tape_at = 0
         self.tape_count = 0
         while self.tape_count == 0:
@@ -191,14 +191,14 @@ cdef class JsonExtractor(Extractor):
         return place
 
     cdef void go_back(self, const TapePlace* place) noexcept nogil:
-        # An error in a window's first block lets the next one begin where it does, and end there.
+        # After an error in the first block of a window, the next window begins at the same position, and ends there.
         if place.window.at != self.window.at or place.window.end != self.window.end:
             self.window = self.index = place.window
             self.tape_count = json_index_window(&self.index, self.begin, self.tape, &self.fields.openings)
         self.tape_at = place.at
 
     cdef const uint8_t* skip_container(self) noexcept nogil:
-        """Behind the object or array whose first token was left behind, however deep it is."""
+        """Skip the object or array whose first token was read, at any depth. Return the position behind it."""
         cdef const uint8_t* token
         cdef uint64_t depth = 1
         while depth:
@@ -225,7 +225,10 @@ cdef class JsonExtractor(Extractor):
         return 0
 
     cdef const uint8_t* scan_object(self, const uint8_t* at, int32_t node, uint32_t depth) except? NULL:
-        """The members of an object whose content begins at `at`. The place behind it, or NULL: malformed."""
+        """Read the members of an object whose content begins at `at`.
+
+        Return the position behind it; NULL: malformed.
+        """
         cdef const uint8_t* end = self.end
         cdef FieldSet fields = self.fields
         cdef const uint8_t* token
@@ -242,7 +245,7 @@ cdef class JsonExtractor(Extractor):
             if token == NULL:
                 return NULL
             if token < at:
-                continue  # of what was read already
+                continue  # inside text that was already read
             if token[0] == c'"':
                 child = wanted_quoted_child(fields, node, token + 1) if end - token > QUOTED_NAME_BYTES else -2
                 if child >= 0:
@@ -254,13 +257,13 @@ cdef class JsonExtractor(Extractor):
                     if quote == end:
                         return NULL
                     if quote[0] == c'\\':
-                        continue  # the next token
+                        continue  # the token of the backslash follows
                     child = wanted_child(fields, node, token + 1, <uint32_t>(quote - token - 1))
                     if child < 0:
                         continue
                     at = quote + 1
             elif token[0] == c'\\':
-                token = json_quote_before(token, self.begin)  # of the string that it is in: it is the first one there
+                token = json_quote_before(token, self.begin)  # of its string, in which it is the first one
                 at = json_skip_string(token + 1, end) if token != NULL else NULL
                 if at == NULL:
                     return NULL
@@ -285,7 +288,7 @@ cdef class JsonExtractor(Extractor):
             if at[0] != c':':
                 if json_byte_before(token) != c':':
                     return NULL
-                continue  # a value that is called like a name
+                continue  # a string value with the text of a needed name
             if child < 0 or (self.met[child].object_serial == serial and not self.counts_again(child)):
                 continue
             if json_byte_before(token) != c',' and json_byte_before(token) != c'{':
@@ -305,7 +308,7 @@ cdef class JsonExtractor(Extractor):
                 return NULL
 
     cdef int32_t escaped_child(self, int32_t node, const uint8_t* name, const uint8_t* stop) except -3:
-        """The node of a name with escapes; -1: nobody wants it; -2: malformed."""
+        """The node of a name with escapes; -1: it is not needed; -2: malformed."""
         cdef Value text
         if not json_escapes_are_valid(name, stop):
             return -2
@@ -317,7 +320,10 @@ cdef class JsonExtractor(Extractor):
         return wanted_child(self.fields, node, text.text, text.length)
 
     cdef bint counts_again(self, int32_t child) except -1:
-        """Whether a wanted key that is repeated in its object counts; what the one before left is then forgotten."""
+        """Whether a needed key counts that is repeated in its object.
+
+        If so, the values of its last occurrence are removed.
+        """
         if not self.last_counts:
             return False
         self.values.cut(self.fields, child, self.met[child].node_count)
@@ -325,8 +331,8 @@ cdef class JsonExtractor(Extractor):
         return True
 
     cdef inline const uint8_t* take_leaf(self, const uint8_t* at, int32_t node, uint32_t serial) except? NULL:
-        """The value of a member that is what most are: a short way for strings without escapes and numbers, where paths
-        end. NULL: it is something else, and nothing was done.
+        """Read the value of a member if it is a string without escapes or a number, at the end of a path: the fast path
+        for most members. NULL: it is another value, and nothing was done.
         """
         cdef const PathNode* wanted = &self.fields.nodes[node]
         cdef const uint8_t* stop
@@ -362,14 +368,14 @@ cdef class JsonExtractor(Extractor):
     cdef const uint8_t* scan_member(
         self, const uint8_t* at, int32_t node, uint32_t depth, uint32_t serial
     ) except? NULL:
-        """A wanted member's value, and whether it was the last thing wanted."""
+        """Read the value of a needed member, and set `done` if it was the last one."""
         cdef int32_t first
         cdef uint32_t before = self.resolved
         if self.met[node].object_serial != serial:
             self.met[node].object_serial = serial
             self.met[node].node_count = self.values.node_count
         if self.fields.nodes[node].first_element >= 0 and at[0] != c'[':
-            first = self.fields.element(node, 0)  # a value by itself is its own first element
+            first = self.fields.element(node, 0)  # a single value is also its own first element
             if first >= 0 and not self.scan_twice(at, first, depth):
                 return NULL
             if self.done:
@@ -383,7 +389,7 @@ cdef class JsonExtractor(Extractor):
         return at
 
     cdef bint scan_twice(self, const uint8_t* at, int32_t node, uint32_t depth) except -1:
-        """A value for one node of two that want it; the scan stands before the value again. False: malformed."""
+        """Read a value for one of two nodes that need it, and return to its beginning. False: malformed."""
         cdef TapePlace place = self.tape_place()
         cdef const uint8_t* behind = self.scan_value(at, node, depth)
         if behind == NULL or is_overworked(<uint64_t>(behind - at)):
@@ -392,7 +398,10 @@ cdef class JsonExtractor(Extractor):
         return True
 
     cdef const uint8_t* scan_value(self, const uint8_t* at, int32_t node, uint32_t depth) except? NULL:
-        """A value that is wanted, or something in it. The place behind it, or NULL: malformed."""
+        """Read a needed value, or one that contains needed values.
+
+        Return the position behind it, or NULL: malformed.
+        """
         cdef int32_t slot = self.fields.nodes[node].slot
         cdef const uint8_t* begin = at
         cdef const uint8_t* stop
@@ -436,7 +445,7 @@ cdef class JsonExtractor(Extractor):
             return stop
         stop = json_scalar_end(at, self.end)
         if stop == self.end:
-            return NULL  # cut off: there may be more of it
+            return NULL  # incomplete: more bytes of it may be missing
         if at[0] == c't' or at[0] == c'f' or at[0] == c'n':
             if stop - at == 4 and memcmp(at, b"true", 4) == 0:
                 if slot >= 0:
@@ -464,7 +473,7 @@ cdef class JsonExtractor(Extractor):
         return stop
 
     cdef const uint8_t* first_leaf(self, const uint8_t* at) noexcept nogil:
-        """The first leaf from a brace on: looked for once for all objects in one another."""
+        """The first leaf from a brace on. One search serves all nested objects."""
         if not self.leaf_from <= at <= self.leaf:
             self.leaf_from = at
             self.leaf = json_first_leaf(at, self.end)
@@ -473,9 +482,9 @@ cdef class JsonExtractor(Extractor):
     cdef const uint8_t* scan_array(
         self, const uint8_t* at, int32_t node, uint32_t depth, uint32_t* index
     ) except? NULL:
-        """The elements of an array whose content begins at `at`, numbered from `index` on.
+        """Read the elements of an array whose content begins at `at`, numbered from `index` on.
 
-        Arrays in arrays are as if flat, and so their elements go on counting (§9).
+        Arrays in arrays count as flat, so their elements continue the numbering (§9).
         """
         cdef const uint8_t* end = self.end
         cdef int32_t element
@@ -508,9 +517,9 @@ cdef class JsonExtractor(Extractor):
 
 
 def tokens_of(bytes text, FieldSet fields, bint plain):
-    """The places of all tokens behind an opening brace, for tests.
+    """The positions of all tokens behind an opening brace, for tests.
 
-    plain: as a processor without wide registers finds them.
+    plain: use the code for processors without wide registers.
     """
     cdef uint32_t tape[JSON_TAPE_ENTRIES]
     cdef const uint8_t* begin = <const uint8_t*><const char*>text

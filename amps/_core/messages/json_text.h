@@ -1,4 +1,5 @@
-/* Stepping over JSON text, 16 bytes at a time where the processor can. No function reads at or beyond `end`. */
+/* Skipping parts of JSON text, 16 bytes at a time where the processor supports it. No function reads at or beyond
+ * `end`. */
 
 #ifndef AMPS_JSON_TEXT_H
 #define AMPS_JSON_TEXT_H
@@ -26,7 +27,7 @@ static inline const uint8_t *json_string_stop(const uint8_t *at, const uint8_t *
             if (found) return at + __builtin_ctz(found);
             at += JSON_VECTOR_BYTES;
             if (at == end) return end;
-            if (end - at < JSON_VECTOR_BYTES) at = end - JSON_VECTOR_BYTES; /* neither is among those looked at twice */
+            if (end - at < JSON_VECTOR_BYTES) at = end - JSON_VECTOR_BYTES; /* bytes compared twice contain neither */
         }
     }
 #endif
@@ -66,7 +67,7 @@ static inline int json_is_space(uint8_t byte) {
     return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
 }
 
-/* The last byte in front of a place that is no blank. There must be one. */
+/* The last byte in front of a position that is not a blank. There must be one. */
 static inline uint8_t json_byte_before(const uint8_t *at) {
     do at--;
     while (json_is_space(*at));
@@ -78,20 +79,20 @@ static inline const uint8_t *json_skip_space(const uint8_t *at, const uint8_t *e
     return at;
 }
 
-/* Where a number or literal ends: at a comma, a closing brace or bracket, or a blank. */
+/* The end of a number or literal: a comma, a closing brace or bracket, or a blank. */
 static inline const uint8_t *json_scalar_end(const uint8_t *at, const uint8_t *end) {
 #if defined(__SSE2__)
     for (; end - at >= JSON_VECTOR_BYTES; at += JSON_VECTOR_BYTES) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)at);
         __m128i folded = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
-        /* Blanks and controls are up to 0x20. */
+        /* Blanks and control characters are up to 0x20. */
         __m128i blank = _mm_cmpeq_epi8(_mm_max_epu8(bytes, _mm_set1_epi8(0x20)), _mm_set1_epi8(0x20));
         __m128i stop = _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(',')), _mm_cmpeq_epi8(folded, _mm_set1_epi8('}')));
         uint32_t found = (uint32_t)_mm_movemask_epi8(_mm_or_si128(stop, blank));
         if (found) {
             at += __builtin_ctz(found);
             if (*at > ' ' || json_is_space(*at)) return at;
-            break; /* another control character belongs to the scalar, and makes it malformed */
+            break; /* other control characters belong to the scalar, and make it malformed */
         }
     }
 #endif
@@ -99,7 +100,7 @@ static inline const uint8_t *json_scalar_end(const uint8_t *at, const uint8_t *e
     return at;
 }
 
-/* Behind the quote that closes a string whose first byte is at `at`; NULL if it does not end. */
+/* The position behind the closing quote of a string whose first byte is at `at`; NULL: it has no end. */
 static inline const uint8_t *json_skip_string(const uint8_t *at, const uint8_t *end) {
     for (;;) {
         at = json_string_stop(at, end);
@@ -110,8 +111,8 @@ static inline const uint8_t *json_skip_string(const uint8_t *at, const uint8_t *
     }
 }
 
-/* Behind an object or array whose content begins at `at`, however deep it is; NULL if it does not end. Which bracket
- * closes which is not looked at. */
+/* The position behind an object or array whose content begins at `at`, at any depth; NULL: it has no end. The kinds of
+ * brackets are not compared. */
 static inline const uint8_t *json_skip_container(const uint8_t *at, const uint8_t *end) {
     uint64_t depth = 1;
     while (depth) {
@@ -133,13 +134,13 @@ static inline int json_is_digit(uint8_t byte) {
     return byte >= '0' && byte <= '9';
 }
 
-/* What strings and scalars begin with. */
+/* The first bytes of strings and scalars. */
 static const uint8_t JSON_SHORT_VALUE[256] = {
     ['"'] = 1, ['-'] = 1, ['t'] = 1, ['f'] = 1, ['n'] = 1, ['0'] = 1, ['1'] = 1, ['2'] = 1,
     ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1, ['8'] = 1, ['9'] = 1,
 };
 
-/* Behind a value that nobody wants; NULL if it does not end, or does not look like a value. */
+/* The position behind a value that is not needed; NULL: it has no end, or does not begin like a value. */
 static inline const uint8_t *json_skip_value(const uint8_t *at, const uint8_t *end) {
     if (*at == '"') return json_skip_string(at + 1, end);
     if (*at == '{' || *at == '[') return json_skip_container(at + 1, end);
@@ -147,7 +148,7 @@ static inline const uint8_t *json_skip_value(const uint8_t *at, const uint8_t *e
     return json_scalar_end(at, end);
 }
 
-/* The first string or scalar that is no name, in an object or behind it; `end` if there is none. */
+/* The first string or scalar that is not a name, in an object or behind it; `end` if there is none. */
 static inline const uint8_t *json_first_leaf(const uint8_t *at, const uint8_t *end) {
     while (at < end) {
         if (*at == '"') {
@@ -162,16 +163,16 @@ static inline const uint8_t *json_first_leaf(const uint8_t *at, const uint8_t *e
     return end;
 }
 
-/* Whether there is one in an object or array whose content begins at `at`. */
+/* Whether there is such a leaf in an object or array whose content begins at `at`. */
 static inline int json_has_leaf(const uint8_t *at, const uint8_t *end) {
     const uint8_t *behind = json_skip_container(at, end);
     return json_first_leaf(at, behind ? behind : end) < (behind ? behind : end);
 }
 
-/* Behind a number as RFC 8259 has it, or the longest part of a text that is one; NULL if it does not begin with one. */
+/* The position behind the longest number of RFC 8259 that begins at `at`; NULL: none begins there. */
 static inline const uint8_t *json_number_stop(const uint8_t *at, const uint8_t *end) {
 #if defined(__SSE2__)
-    /* Most end among the first bytes and have no exponent: where is told without a branch for each kind. */
+    /* Most numbers end within these bytes and have no exponent: their end is found without branches on the kind. */
     if (end - at > JSON_VECTOR_BYTES) {
         __m128i bytes = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)at), _mm_set1_epi8('0'));
         uint32_t digits = (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(bytes, _mm_set1_epi8(9)), bytes));
@@ -203,7 +204,7 @@ static inline const uint8_t *json_number_stop(const uint8_t *at, const uint8_t *
     return at;
 }
 
-/* Whether all of a text is one. */
+/* Whether the whole text is a number. */
 static inline int json_is_number(const uint8_t *at, const uint8_t *end) {
     return json_number_stop(at, end) == end;
 }
@@ -234,7 +235,7 @@ static inline int json_escapes_are_valid(const uint8_t *at, const uint8_t *end) 
 
 #define JSON_VALID_DEPTH 65536
 
-/* Behind a value that RFC 8259 allows, whatever is in it; NULL: it is malformed, or deeper than can be told. */
+/* The position behind a value that is valid in RFC 8259; NULL: malformed, or nested deeper than JSON_VALID_DEPTH. */
 static const uint8_t *json_valid_value(const uint8_t *at, const uint8_t *end) {
     uint64_t objects[JSON_VALID_DEPTH / 64]; /* a bit for each level: an object, or an array */
     uint32_t depth = 0;

@@ -1,4 +1,4 @@
-/* What writing JSON needs beside stepping over it (json_text.h). */
+/* The parts of writing JSON that reading (json_text.h) does not need. */
 
 #ifndef AMPS_JSON_WRITE_H
 #define AMPS_JSON_WRITE_H
@@ -9,7 +9,7 @@
 #include <emmintrin.h>
 #endif
 
-/* The first byte that cannot stand in a string as it is: quote, backslash, control; `end` if there is none. */
+/* The first byte that must be escaped in a string: quote, backslash, control character; `end` if there is none. */
 static inline const uint8_t *json_plain_end(const uint8_t *at, const uint8_t *end) {
 #if defined(__SSE2__)
     for (; end - at >= 16; at += 16) {
@@ -25,7 +25,7 @@ static inline const uint8_t *json_plain_end(const uint8_t *at, const uint8_t *en
     return at;
 }
 
-/* The escape of such a byte, at most six bytes; how many. */
+/* Write the escape of such a byte, at most six bytes. Return the number of bytes. */
 static inline uint32_t json_escape(uint8_t byte, uint8_t *out) {
     static const char digits[] = "0123456789abcdef";
     out[0] = '\\';

@@ -1,7 +1,7 @@
 # Writing MessagePack: new messages, and messages with fields changed (expressions.md §11).
 #
-# Everything is written in its shortest form. Text that is UTF-8 becomes str, other bytes bin; NaN stays NaN. In a merge
-# the bytes of what is not named stay as they are; the head of a map is written anew only if its count changes.
+# Every item is written in its shortest form. Text that is UTF-8 becomes str, other bytes bin; NaN stays NaN. A merge
+# copies the bytes of all other items; the head of a map is written again only if the number of its pairs changes.
 
 from libc.stdint cimport INT8_MIN, INT16_MIN, INT32_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
@@ -30,7 +30,7 @@ cdef extern from "utf8_text.h" nogil:
 
 
 cdef int put_head(ByteBuffer output, uint8_t head, uint64_t number, uint32_t bytes) except -1:
-    """A first byte and a number behind it, of so many bytes, the highest first."""
+    """Write a first byte and a number of `bytes` bytes, highest byte first."""
     cdef uint8_t* at = output.reserve(9)
     cdef uint32_t place
     at[0] = head
@@ -163,13 +163,13 @@ cdef class MsgpackBuilder(MessageBuilder):
     cdef const uint8_t* merge_map(
         self, const uint8_t* head, const uint8_t* at, uint32_t pairs, int32_t node
     ) except? NULL:
-        """Write the map with its head at `head` and its pairs from `at` on, changed as the values say.
+        """Merge the map with its head at `head` and its pairs from `at` on.
 
-        The place behind it, or NULL: malformed.
+        Return the position behind it, or NULL: malformed.
         """
         cdef uint64_t head_at = self.output.length
         cdef uint32_t head_length = <uint32_t>(at - head)
-        cdef const uint8_t* copied = head  # everything before it is written, or changed
+        cdef const uint8_t* copied = head  # everything before it is written or replaced
         cdef const uint8_t* begin
         cdef msgpack_item key
         cdef msgpack_item item
@@ -191,7 +191,7 @@ cdef class MsgpackBuilder(MessageBuilder):
                     return NULL
                 continue
             if self.nodes[child].met or (self.nodes[child].value >= 0 and not self.nodes[child].written):
-                # The first of a repeated key is the one that counts: it was changed, and the others go.
+                # Of a repeated key the first pair counts: it was changed, and the others are removed.
                 self.output.append(copied, <uint64_t>(begin - copied))
                 at = copied = msgpack_skip(at, self.end, 1)
                 kept -= 1
@@ -224,14 +224,14 @@ cdef class MsgpackBuilder(MessageBuilder):
         return at
 
     cdef int change_head(self, uint64_t head_at, uint32_t length, uint32_t pairs) except -1:
-        """Write the head of a map anew, with what follows it moved if its length differs."""
+        """Write the head of a map again, and move the content if the length of the head differs."""
         cdef ByteBuffer output = self.output
         cdef uint64_t end = output.length
         cdef uint64_t needed
         put_map_head(output, pairs)
         needed = output.length - end
         output.reserve(needed)
-        # The new head stands behind the end; it is moved in front of the content, as far as that makes room.
+        # The new head was written at the end. It is moved in front of the content, after the content has been moved.
         cdef uint8_t made[8]
         memcpy(made, output.data + end, needed)
         memmove(output.data + head_at + needed, output.data + head_at + length, end - head_at - length)

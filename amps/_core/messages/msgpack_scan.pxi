@@ -1,8 +1,7 @@
 # Fields of MessagePack messages (expressions.md §12.4).
 #
-# One pass along the tree of wanted fields; text stays where it stands in the message. str, bin and ext are strings
-# (of ext the data, without its type). Keys that are integers are known by their decimal digits, for paths have no
-# other name for them; other keys have none and are stepped over.
+# A message is read in one pass along the tree of needed fields. Text is not copied. str, bin and ext are strings (ext
+# without its type). Integer keys have their decimal digits as names. Other keys have no name in paths and are skipped.
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
@@ -45,7 +44,7 @@ from amps._core.values.value cimport (
 
 cdef class MsgpackExtractor(NestedExtractor):
 
-    cdef msgpack_leaf leaf         # that the last search found
+    cdef msgpack_leaf leaf         # result of the last search for a leaf
 
     cdef bint extract(
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
@@ -67,7 +66,7 @@ cdef class MsgpackExtractor(NestedExtractor):
     cdef const uint8_t* scan_map(
         self, const uint8_t* at, uint32_t pairs, int32_t node, uint32_t depth
     ) except? NULL:
-        """The pairs of a map, the first of which is at `at`. The place behind them, or NULL: malformed."""
+        """Read the pairs of a map, beginning at `at`. Return the position behind them, or NULL: malformed."""
         cdef msgpack_item key
         cdef uint8_t digits[24]
         cdef int32_t child
@@ -138,7 +137,7 @@ cdef class MsgpackExtractor(NestedExtractor):
         return at
 
     cdef int has_leaf(self, const uint8_t* at, uint32_t pairs) noexcept nogil:
-        """Whether there is a scalar in a map whose pairs begin at `at`: 1 or 0; -1: malformed."""
+        """Whether a map whose pairs begin at `at` contains a scalar: 1 or 0; -1: malformed."""
         cdef const uint8_t* behind
         if self.leaf_from <= at < self.leaf_to:
             return pairs > 0 and self.leaf.place != NULL and msgpack_is_around(&self.leaf, at)
@@ -152,9 +151,9 @@ cdef class MsgpackExtractor(NestedExtractor):
     cdef const uint8_t* scan_array(
         self, const uint8_t* at, uint32_t count, int32_t node, uint32_t depth, uint32_t* index
     ) except? NULL:
-        """The items of an array, the first of which is at `at`, numbered from `index` on.
+        """Read the items of an array, beginning at `at`, numbered from `index` on.
 
-        Arrays in arrays are as if flat, and so their items go on counting (§9).
+        Arrays in arrays count as flat, so their items continue the numbering (§9).
         """
         cdef const uint8_t* begin
         cdef msgpack_item item

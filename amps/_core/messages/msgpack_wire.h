@@ -1,7 +1,7 @@
-/* The bytes of MessagePack: one item at a time, and stepping over any number of them.
+/* The byte format of MessagePack: read one item at a time, or skip any number of items.
  *
- * An item is a scalar or the head of an array or a map; the items of these follow it. Every length is held against what
- * is left of the message before it is used, and nothing here recurses except `msgpack_find_leaf`, whose depth is bounded.
+ * An item is a scalar, or the head of an array or a map, which is followed by its items. Every length is compared with
+ * the rest of the message before it is used. Only `msgpack_find_leaf` is recursive, with a bounded depth.
  */
 #ifndef AMPS_MSGPACK_WIRE_H
 #define AMPS_MSGPACK_WIRE_H
@@ -25,17 +25,17 @@ typedef struct {
     int kind;
     uint32_t length; /* of text in bytes, of arrays in items, of maps in pairs */
     const uint8_t *text;
-    int64_t integer; /* of an unsigned one its bits */
+    int64_t integer; /* of an unsigned integer its bits */
     double number;
 } msgpack_item;
 
 enum { MSGPACK_LEAF_DEPTH_MAX = 1000 };
 
-/* The first scalar among some items. */
+/* The first scalar among several items. */
 typedef struct {
-    const uint8_t *place; /* behind it; NULL = there is none */
-    int innermost;        /* of `around` */
-    const uint8_t *around[MSGPACK_LEAF_DEPTH_MAX + 1]; /* first items of the containers it is in, the outermost last */
+    const uint8_t *place; /* the position behind it; NULL = there is none */
+    int innermost;        /* index in `around` of the innermost container */
+    const uint8_t *around[MSGPACK_LEAF_DEPTH_MAX + 1]; /* first items of the containers around it, the outermost last */
 } msgpack_leaf;
 
 static inline uint16_t msgpack_u16(const uint8_t *at)
@@ -78,7 +78,7 @@ static inline const uint8_t *msgpack_head(const uint8_t *at, uint32_t length, in
     return at;
 }
 
-/* The item at `at`: the place behind it, which of an array or a map is that of its first item; NULL: malformed. */
+/* Read the item at `at`. Return the position behind it (of an array or map, behind its head); NULL: malformed. */
 static inline const uint8_t *msgpack_read(const uint8_t *at, const uint8_t *end, msgpack_item *item)
 {
     if (at >= end)
@@ -178,11 +178,11 @@ static inline const uint8_t *msgpack_read(const uint8_t *at, const uint8_t *end,
     }
 }
 
-/* How long an item is, by its first byte; 0: that byte does not say it all. */
+/* The length of an item by its first byte; 0: it does not follow from that byte. */
 static const uint8_t msgpack_sizes[256] = {
     [0x00 ... 0x7F] = 1, /* small integers, also below */
     [0xE0 ... 0xFF] = 1,
-    [0x80] = 1, /* a map and an array with nothing in it */
+    [0x80] = 1, /* an empty map and an empty array */
     [0x90] = 1,
     [0xA0] = 1, /* short texts */
     2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
@@ -207,11 +207,11 @@ static const uint8_t msgpack_sizes[256] = {
     [0xD8] = 18,
 };
 
-/* The place behind so many items with all that is in them, however deep. NULL: malformed. */
+/* The position behind a number of items with their contents, at any depth. NULL: malformed. */
 static inline const uint8_t *msgpack_skip(const uint8_t *at, const uint8_t *end, uint64_t items)
 {
     while (items) {
-        /* Each takes a byte at least. That also keeps the count from running over. */
+        /* Each item takes at least one byte. This check also prevents an overflow of the count. */
         if (items > (uint64_t)(end - at))
             return NULL;
         items -= 1;
@@ -234,11 +234,11 @@ static inline const uint8_t *msgpack_skip(const uint8_t *at, const uint8_t *end,
     return at;
 }
 
-/* The key of a pair: its text and length are its name; without one (text is NULL) it is an item that no path can name.
- * `digits`: room for 24 bytes, where the name of an integer is written. */
+/* Read the key of a pair. Its text and length are the name. If `text` is NULL, the key has no name in paths.
+ * `digits`: 24 bytes, in which the name of an integer key is written. */
 static inline const uint8_t *msgpack_name(const uint8_t *at, const uint8_t *end, msgpack_item *key, uint8_t *digits)
 {
-    if (at < end && (at[0] & 0xE0) == 0xA0) { /* as nearly every key */
+    if (at < end && (at[0] & 0xE0) == 0xA0) { /* true for nearly every key */
         key->kind = MSGPACK_TEXT;
         key->text = at + 1;
         key->length = at[0] & 0x1F;
@@ -267,8 +267,8 @@ static inline const uint8_t *msgpack_name(const uint8_t *at, const uint8_t *end,
     return at;
 }
 
-/* The first scalar among so many items, which are pairs in a map. The place behind the items, if there is none; NULL,
- * and no place of a leaf: malformed, or deeper than `depth`. */
+/* Find the first scalar among `count` items, or pairs of a map. Return the position behind the items if there is none.
+ * NULL without a place of the leaf: malformed, or deeper than `depth`. */
 static const uint8_t *msgpack_find_leaf(const uint8_t *at, const uint8_t *end, uint32_t count, int in_map, int depth,
                                         msgpack_leaf *leaf)
 {

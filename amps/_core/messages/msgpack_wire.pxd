@@ -1,4 +1,4 @@
-# The bytes of MessagePack. See msgpack_wire.h.
+# The byte format of MessagePack. See msgpack_wire.h.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 

@@ -1,4 +1,4 @@
-# What an extractor looks for in protobuf messages. See messages/protobuf_plan.pxi.
+# The plan of an extractor of protobuf messages. See messages/protobuf_plan.pxi.
 
 from libc.stdint cimport int32_t, uint32_t, uint8_t
 
@@ -6,7 +6,7 @@ from amps._core.values.fields cimport FieldPlan, FieldSet, FieldSlot
 from amps._core.values.value cimport Arena, Value
 
 
-# Types of fields, numbered as in descriptors.
+# Types of fields, with the numbers of descriptors.
 cdef enum FieldKind:
     KIND_DOUBLE = 1
     KIND_FLOAT = 2
@@ -28,49 +28,49 @@ cdef enum FieldKind:
     KIND_SINT64 = 18
 
 
-# A field of a message type that leads to something wanted, or that shares a oneof with one that does.
+# A field of a message type that leads to a needed field, or that shares a oneof with such a field.
 cdef struct PlanField:
     uint32_t number
     uint8_t kind
     uint8_t wire_type
     bint repeated
-    int32_t slot                   # where its values go; -1 = nobody wants them
-    int32_t level                  # of its sub-message; -1 = nobody wants anything in it
-    int32_t element                # only this occurrence of a repeated one; -1 = all
-    uint32_t elements              # fields from this one on that are elements of one array, in their order; else 1
+    int32_t slot                   # slot of its values; -1 = they are not needed
+    int32_t level                  # level of its sub-message; -1 = no field in it is needed
+    int32_t element                # index of the only needed occurrence of a repeated field; -1 = all
+    uint32_t elements              # number of fields from this one on that are elements of one array, in order; else 1
     int32_t oneof                  # within its message type; -1 = none
-    int32_t same                   # another one of the same number; -1 = none
-    uint32_t kept_first            # of a sub-message in a oneof: in `kept`, what the slots below it held before it
+    int32_t same                   # another field of the same number; -1 = none
+    uint32_t kept_first            # of a sub-message in a oneof: index in `kept` of the slots below it
     uint32_t kept_count
     bint has_default
     Value default
-    # Of the message at hand:
+    # For the current message:
     bint seen
     uint32_t count                 # occurrences of an array, at the first of its elements
-    uint32_t met                   # how many of its elements were among them
-    Value value                    # the last one, of a single scalar
+    uint32_t met                   # number of those occurrences that were needed elements
+    Value value                    # last value of a single scalar
 
 
-# What is wanted in a message or sub-message that belongs to one node of the FieldSet.
+# The needed fields of a message or sub-message that belongs to one node of the FieldSet.
 cdef struct PlanLevel:
     uint32_t first_field
     uint32_t field_count
-    uint32_t step_count            # fields that are looked at where a message begins or ends
-    uint32_t table_first           # in `table`: first fields by number, for low numbers; -1 = nobody wants it
+    uint32_t step_count            # number of fields that are visited where a message begins or ends
+    uint32_t table_first           # in `table`: first field by number, for low numbers; -1 = not needed
     uint32_t table_size
-    uint32_t highest               # number of a field
+    uint32_t highest               # highest number of a field
 
 
-# What a slot held.
+# The previous content of a slot.
 cdef struct Kept:
     int32_t slot
     FieldSlot held
 
 
 cdef class Plan(FieldPlan):
-    """Level 0 is the message itself."""
+    """The needed fields of a message type, by level. Level 0 is the message itself."""
 
-    cdef tuple schema              # message types, each a tuple of ProtobufFields; the first one is that of the message
+    cdef tuple schema              # message types, each a tuple of ProtobufFields; the first is that of messages
     cdef PlanField* fields
     cdef uint32_t field_count
     cdef PlanLevel* levels
@@ -83,7 +83,7 @@ cdef class Plan(FieldPlan):
     cdef int note_slots_below_oneofs(self, list levels, list spans) except -1
 
 
-# The first field of a number that `table` is too short for; -1: nobody wants it.
+# The first field of a number beyond the end of `table`; -1: it is not needed.
 cdef inline int32_t searched(Plan self, const PlanLevel* level, uint32_t number) noexcept nogil:
     cdef uint32_t low = level.first_field
     cdef uint32_t end = low + level.field_count

@@ -1,4 +1,4 @@
-"""Protocol buffers: reading fields, by the plan that a message descriptor gives."""
+"""Protocol buffers: reading fields, by a plan that is made from message descriptors."""
 
 include "protobuf_plan.pxi"
 include "protobuf_scan.pxi"

@@ -1,10 +1,10 @@
-# What an extractor looks for in protobuf messages: the part of a message type that a FieldSet wants.
+# Plans of protobuf messages: the part of a message type that a FieldSet needs.
 #
-# Protobuf messages name no fields, so the paths of a FieldSet are translated to numbers, level by level, before a
-# message is looked at. A level is a message type at one node of the FieldSet; a type that contains itself is as many
-# levels as the wanted paths are deep. Its fields are in the order of their numbers; those that are single elements of
-# one array follow each other in the order of their subscripts, and only the first of them is looked at until its turn
-# comes. Making a plan costs what the message types along the wanted paths have of fields.
+# Protobuf messages contain no field names, so the paths of a FieldSet are translated to numbers, level by level, before
+# messages are read. A level is a message type at one node of the FieldSet. A type that contains itself has as many
+# levels as the needed paths are deep. The fields of a level are sorted by number. Fields that are single elements of
+# one array follow each other, sorted by subscript, and only the first of them is tested until its occurrence is
+# reached. The cost of making a plan is the number of fields of the message types along the needed paths.
 
 from typing import NamedTuple
 
@@ -24,14 +24,14 @@ from amps._core.values.value cimport Arena, from_python
 
 
 cdef enum:
-    TABLE_NUMBER_MAX = 1023        # fields with higher numbers are searched for
+    TABLE_NUMBER_MAX = 1023        # fields with higher numbers are found by binary search
 
 
 class ProtobufField(NamedTuple):
     """A field of a message type.
 
-    kind: type as numbered in descriptors. message: index of the type of a sub-message, else -1. oneof: number of the
-    oneof it is a member of, else -1. has_default: it counts as present with `default` where it is absent.
+    kind: type, as numbered in descriptors. message: index of the type of a sub-message, else -1. oneof: number of the
+    oneof that the field is a member of, else -1. has_default: an absent field counts as present with `default`.
     """
 
     name: bytes
@@ -70,7 +70,7 @@ cdef class Plan(FieldPlan):
         self.kept = NULL
 
     def __init__(self, schema):
-        """schema: message types, each a tuple of ProtobufFields; the first one is that of the messages."""
+        """schema: message types, each a tuple of ProtobufFields; the first one is the type of the messages."""
         self.schema = schema
         self.texts = Arena()
 
@@ -85,11 +85,11 @@ cdef class Plan(FieldPlan):
         cdef uint32_t number
         cdef PlanLevel* level
         cdef PlanField* field
-        levels = [(0, root, -1)]  # type, node, the field that it is the sub-message of
+        levels = [(0, root, -1)]  # message type, node, field whose sub-message it is
         found = []
         spans = []
         tables = 0
-        for message, node, _ in levels:  # which grows meanwhile
+        for message, node, _ in levels:  # the loop appends to `levels`
             first = len(found)
             chosen = self.choose(self.schema[message], fields, node)
             for described, slot, below, element in chosen:
@@ -100,7 +100,7 @@ cdef class Plan(FieldPlan):
             size = min(highest, TABLE_NUMBER_MAX) + 1
             spans.append((first, len(chosen), tables, size, highest))
             tables += size
-        self.fields_wanted = None  # until all is done
+        self.fields_wanted = None  # until the plan is complete
         self.fields = <PlanField*>grown(self.fields, len(found) * sizeof(PlanField))
         self.levels = <PlanLevel*>grown(self.levels, len(levels) * sizeof(PlanLevel))
         self.table = <int32_t*>grown(self.table, tables * sizeof(int32_t))
@@ -146,7 +146,7 @@ cdef class Plan(FieldPlan):
         return self.note_slots_below_oneofs(levels, spans)
 
     cdef int note_slots_below_oneofs(self, list levels, list spans) except -1:
-        """List for every sub-message in a oneof the slots that must be as before when the oneof is set anew."""
+        """List, for each sub-message in a oneof, the slots that must be restored when the oneof is set anew."""
         cdef int32_t above
         cdef int32_t entry
         cdef PlanField* field
@@ -176,7 +176,8 @@ cdef class Plan(FieldPlan):
         return 0
 
     cdef list choose(self, tuple described, FieldSet fields, int32_t node):
-        """What a node wants of a message type: the field, its slot, the node of its sub-message, which element."""
+        """The needed fields of a message type at a node: tuples of field, slot, node of its sub-message, element or -1.
+        """
         cdef int32_t child
         cdef int32_t element
         chosen = []
@@ -192,7 +193,7 @@ cdef class Plan(FieldPlan):
                 chosen.append((field, fields.nodes[child].slot, below, -1))
             element = fields.nodes[child].first_element if field.message >= 0 else -1
             while element >= 0:
-                # What is not repeated is its own first element (expressions.md §9).
+                # A single value is its own first element (expressions.md §9).
                 if field.repeated or fields.nodes[element].index == 0:
                     chosen.append((field, -1, element, <int32_t>fields.nodes[element].index if field.repeated else -1))
                 element = fields.nodes[element].next_element
@@ -207,5 +208,5 @@ cdef class Plan(FieldPlan):
 
 
 def _order(chosen):
-    """All occurrences of a field before the single ones."""
+    """Sort key: all occurrences of a field before single elements."""
     return chosen[0].number, chosen[3]

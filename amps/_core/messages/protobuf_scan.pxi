@@ -1,16 +1,16 @@
 # Fields of protobuf messages (expressions.md §12.5).
 #
-# A message is read along a Plan, to its end, because every field may be repeated on the wire: of a single scalar the
-# last value counts, sub-messages are merged, repeated ones follow each other, and a member of a oneof puts the others
-# out. What a message lacks counts as present with its default where the type gives it one. Strings stay where they
-# stand.
+# A message is read along a Plan, always to its end, because every field may be repeated on the wire. Of a single scalar
+# the last value counts, sub-messages are merged, repeated fields are concatenated, and a member of a oneof removes the
+# other members. A field that the message lacks counts as present with its default if the type defines one. Strings are
+# not copied.
 #
-# Repeated fields are stored as they are met, everything single when its message ends. So what a oneof put out is taken
-# back from the slots of the repeated fields below it (`keep`, `take_back`).
+# Repeated fields are stored when they are read, single ones when their message ends. When a member of a oneof is
+# removed, the slots of the repeated fields below it are therefore restored (`keep`, `take_back`).
 #
-# What takes more than its bytes do is told to the bound of values/evaluation_budget.pxi: contents that are read
-# again, which are those of groups and of what is wanted both as itself and as an element, and long lists of fields or
-# slots, which are gone through for messages of a few bytes.
+# Work beyond the bytes of a message counts for the bound of values/evaluation_budget.pxi: contents that are read again
+# (those of groups, and of fields that are needed both as themselves and as an element), and long lists of fields or
+# slots, which are visited for messages of a few bytes.
 
 from functools import partial
 
@@ -40,9 +40,9 @@ from amps._core.values.value cimport (
 
 
 cdef enum:
-    STEPS_MAX = 64                 # through fields or slots, which take no longer than what else a value takes
-    STEP_BYTES = 4                 # of a message, which are read in the time of a step
-    DEFAULTS_MAX = 1 << 20         # of a message, above its length: those of empty sub-messages cost two bytes together
+    STEPS_MAX = 64                 # over fields or slots; fewer steps take no longer than the other work for a value
+    STEP_BYTES = 4                 # bytes of a message that are read in the time of a step
+    DEFAULTS_MAX = 1 << 20         # of defaults per message, plus its length: an empty sub-message has two bytes
 
 
 cdef class ProtobufExtractor(Extractor):
@@ -53,7 +53,7 @@ cdef class ProtobufExtractor(Extractor):
     cdef uint64_t defaults_left
 
     def __init__(self, schema):
-        """schema: message types, each a tuple of ProtobufFields; the first one is that of the messages."""
+        """schema: message types, each a tuple of ProtobufFields; the first one is the type of the messages."""
         self.plans = FieldPlans(partial(Plan, tuple(schema)))
         self.plan = Plan(())
 
@@ -70,7 +70,7 @@ cdef class ProtobufExtractor(Extractor):
         return self.scan(0, data, data + length) and self.finish(0)
 
     cdef void reset(self, int32_t level) noexcept:
-        """A message of this level begins."""
+        """Begin a message of this level."""
         cdef PlanField* field = &self.plan.fields[self.plan.levels[level].first_field]
         cdef PlanField* end = field + self.plan.levels[level].field_count
         while field < end:
@@ -80,7 +80,7 @@ cdef class ProtobufExtractor(Extractor):
             field += field.elements
 
     cdef bint scan(self, int32_t number_of_level, const uint8_t* at, const uint8_t* end) except -1:
-        """The fields of a message, or some of them. False: malformed."""
+        """Read the fields of a message, or a part of them. False: malformed."""
         cdef PlanLevel* level = &self.plan.levels[number_of_level]
         cdef const int32_t* table = &self.plan.table[level.table_first]
         cdef uint32_t table_size = level.table_size
@@ -110,7 +110,7 @@ cdef class ProtobufExtractor(Extractor):
     cdef bint take(
         self, PlanLevel* level, PlanField* field, uint8_t wire_type, const uint8_t* at, const uint8_t* end
     ) except -1:
-        """A value of a field. One of another wire type than the field's is not of this field."""
+        """Read a value of a field. A value with another wire type than the field's is skipped."""
         if wire_type != field.wire_type:
             if wire_type != PROTOBUF_BYTES or not field.repeated:
                 return True
@@ -141,7 +141,7 @@ cdef class ProtobufExtractor(Extractor):
         return True
 
     cdef bint take_packed(self, PlanField* field, const uint8_t* at, const uint8_t* end) except -1:
-        """Several numbers in one. False: the last one does not end."""
+        """Read a packed sequence of numbers. False: the last number is incomplete."""
         cdef const uint8_t* content
         cdef const uint8_t* content_end
         while at < end:
@@ -155,7 +155,7 @@ cdef class ProtobufExtractor(Extractor):
     cdef bint take_single(
         self, PlanLevel* level, PlanField* field, const uint8_t* at, const uint8_t* end
     ) except -1:
-        """A sub-message that is not repeated: parts of it may come one after the other."""
+        """Read a sub-message that is not repeated. It may be split into several parts."""
         if not field.seen:
             if field.oneof >= 0 and not self.put_others_out(level, field):
                 return False
@@ -168,7 +168,7 @@ cdef class ProtobufExtractor(Extractor):
         return field.level < 0 or self.scan(field.level, at, end)
 
     cdef bint put_others_out(self, PlanLevel* level, const PlanField* member) noexcept:
-        """A member of a oneof gets a value; the others have none any more. False: this took too long."""
+        """Remove the other members of a oneof when one gets a value. False: it took too long."""
         cdef PlanField* field
         cdef PlanField* end
         if level.step_count > STEPS_MAX and is_overworked(level.step_count * STEP_BYTES):
@@ -183,7 +183,7 @@ cdef class ProtobufExtractor(Extractor):
         return True
 
     cdef void keep(self, PlanField* member) noexcept:
-        """Note what the slots below hold."""
+        """Save the content of the slots below a member."""
         cdef Kept* kept = &self.plan.kept[member.kept_first]
         cdef Kept* end = kept + member.kept_count
         while kept < end:
@@ -191,7 +191,7 @@ cdef class ProtobufExtractor(Extractor):
             kept += 1
 
     cdef void take_back(self, PlanField* member) noexcept:
-        """Give the slots below back what they held."""
+        """Restore the content of the slots below a member."""
         cdef Kept* kept = &self.plan.kept[member.kept_first]
         cdef Kept* end = kept + member.kept_count
         while kept < end:
@@ -201,7 +201,7 @@ cdef class ProtobufExtractor(Extractor):
             kept += 1
 
     cdef bint finish(self, int32_t level) except -1:
-        """A message of this level ends: what is single is known now. False: too many defaults."""
+        """End a message of this level: store the values of single fields. False: too many defaults."""
         cdef PlanField* field = &self.plan.fields[self.plan.levels[level].first_field]
         cdef PlanField* end = field + self.plan.levels[level].field_count
         while field < end:
@@ -226,7 +226,7 @@ cdef class ProtobufExtractor(Extractor):
 
 
 cdef inline PlanField* next_element(PlanField* array) noexcept nogil:
-    """One more occurrence of an array of sub-messages: the element that it is; NULL: nobody wants it."""
+    """Count one more occurrence of an array of sub-messages. Return its element, or NULL if it is not needed."""
     cdef PlanField* element = array + array.met
     array.count += 1
     if array.met == array.elements or array.count - 1 != <uint32_t>element.element:
@@ -236,7 +236,7 @@ cdef inline PlanField* next_element(PlanField* array) noexcept nogil:
 
 
 cdef void put(Value* value, uint8_t kind, const uint8_t* at, const uint8_t* end) noexcept:
-    """A scalar that begins at `at` and ends at `end`."""
+    """Store the scalar from `at` to `end`."""
     cdef uint64_t number = 0
     cdef uint32_t single_bits
     cdef float single

@@ -1,7 +1,8 @@
-/* The bytes of protocol buffers: keys, varints, and stepping over what nobody wants.
+/* The byte format of protocol buffers: keys, varints, and skipping fields.
  *
- * A field is a key, which is its number and a wire type, and a value whose end the wire type tells. Every length is held
- * against what is left before it is used. Groups, which only their end tells, are stepped over without recursion.
+ * A field is a key, which contains its number and a wire type, and a value whose end follows from the wire type. Every
+ * length is compared with the rest of the message before it is used. Groups, which have an end marker instead of a
+ * length, are skipped without recursion.
  */
 #ifndef AMPS_PROTOBUF_WIRE_H
 #define AMPS_PROTOBUF_WIRE_H
@@ -19,7 +20,7 @@ enum {
     PROTOBUF_GROUP_DEPTH_MAX = 100
 };
 
-/* The place behind a varint; NULL: it does not end, or is longer than 10 bytes. Bits above 64 are dropped. */
+/* Read a varint. Return the position behind it; NULL: it has no end, or more than 10 bytes. Bits above 64 are cut. */
 static inline const uint8_t *protobuf_varint(const uint8_t *at, const uint8_t *end, uint64_t *number)
 {
     if (at < end && at[0] < 0x80) {
@@ -42,7 +43,7 @@ static inline const uint8_t *protobuf_varint(const uint8_t *at, const uint8_t *e
     return NULL;
 }
 
-/* The place behind the key of a field; NULL: malformed. */
+/* Read the key of a field. Return the position behind it; NULL: malformed. */
 static inline const uint8_t *protobuf_key(const uint8_t *at, const uint8_t *end, uint32_t *number, uint8_t *wire_type)
 {
     uint64_t key;
@@ -54,13 +55,13 @@ static inline const uint8_t *protobuf_key(const uint8_t *at, const uint8_t *end,
     return at;
 }
 
-/* Of a value that is no group: where its content begins and the place behind it; NULL: malformed. */
+/* The end of a value that is not a group, and the beginning of its content; NULL: malformed. */
 static inline const uint8_t *protobuf_plain_end(uint8_t wire_type, const uint8_t *at, const uint8_t *end,
                                                 const uint8_t **content)
 {
     uint64_t length;
     *content = at;
-    /* The commonest first, and compared one by one: a jump by a table would be foretold worse. */
+    /* The most frequent type is compared first. A jump table would be predicted worse than these comparisons. */
     if (wire_type == PROTOBUF_BYTES) {
         at = protobuf_varint(at, end, &length);
         if (at == NULL)
@@ -78,8 +79,8 @@ static inline const uint8_t *protobuf_plain_end(uint8_t wire_type, const uint8_t
     return length <= (uint64_t)(end - at) ? at + length : NULL;
 }
 
-/* The place behind a group of this number whose fields begin at `at`; `content_end` is where these end. NULL: malformed,
- * or groups deeper than the bound. Out of line: groups are rare, and their stack is large. */
+/* The position behind the group with this number whose fields begin at `at`; `content_end` is the end of the fields.
+ * NULL: malformed, or nested too deep. Not inlined: groups are rare, and this function needs a large stack frame. */
 __attribute__((noinline)) static const uint8_t *protobuf_group_end(uint32_t number, const uint8_t *at,
                                                                    const uint8_t *end,
                                                                    const uint8_t **content_end)
@@ -110,7 +111,7 @@ __attribute__((noinline)) static const uint8_t *protobuf_group_end(uint32_t numb
     return at;
 }
 
-/* The place behind a value of the field with this number, of which the content is told; NULL: malformed. */
+/* The position behind a value of the field with this number, and the bounds of its content; NULL: malformed. */
 static inline const uint8_t *protobuf_value_end(uint32_t number, uint8_t wire_type, const uint8_t *at,
                                                 const uint8_t *end, const uint8_t **content,
                                                 const uint8_t **content_end)

@@ -1,4 +1,4 @@
-# The bytes of protocol buffers. See protobuf_wire.h.
+# The byte format of protocol buffers. See protobuf_wire.h.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 

@@ -1,8 +1,8 @@
-# Fields of struct messages: each stands at an offset that the configuration fixes (expressions.md §12.5).
+# Fields of struct messages: each is at an offset that the configuration defines (expressions.md §12.5).
 #
-# Nothing is scanned. Which declared fields are wanted is worked out beforehand (field_plans); a message is then a
-# list of reads. A field that a message is too short for is missing, hence NULL; bytes behind the last field say
-# nothing.
+# Messages are not scanned. The needed fields are determined in advance (field_plans.pxi), and reading a message is then
+# a list of reads. If a message ends before the end of a field, the field is missing and so NULL. Bytes behind the last
+# field are ignored.
 
 from functools import partial
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from amps._core.values.value cimport (
 
 
 cdef enum:
-    KIND_CONTAINER = 0             # in place of a type: a step on the way to a field
+    KIND_CONTAINER = 0             # in place of a type: an inner step of a path
 
 
 class StructField(NamedTuple):
@@ -51,7 +51,7 @@ cdef struct Read:
     int32_t slot
     uint8_t kind
     bint big_endian
-    bint again                     # of the field of the read before
+    bint again                     # the same field as in the previous read
 
 
 cdef class StructPlan(FieldPlan):
@@ -72,14 +72,14 @@ cdef class StructPlan(FieldPlan):
         free(self.reads)
 
     cdef int make(self, FieldSet fields, int32_t root) except -1:
-        """Find the wanted among the declared fields, and the containers that lead to them."""
+        """Find the needed declared fields, and the containers that lead to them."""
         cdef int32_t node
         cdef int32_t child
         cdef Read* grown
         found = []
         contained = set()
         for field in self.layout:
-            # Several nodes: what is no array is its own first element (§9).
+            # There may be several nodes: a single value is its own first element (§9).
             nodes = [root]
             for depth, step in enumerate(field.path):
                 below = []
@@ -136,7 +136,7 @@ cdef class StructExtractor(Extractor):
         for at in range(self.plan.read_count):
             read = &self.plan.reads[at]
             if read.offset + read.size > length:
-                self.cut_short += 1  # the fields that are missing are NULL, but somebody should know (§12.5)
+                self.cut_short += 1  # missing fields are NULL; the count makes this visible (§12.5)
                 break
             if read.again and is_overworked(read.size):
                 return False
@@ -154,7 +154,7 @@ cdef uint64_t number_at(const uint8_t* at, const Read* read) noexcept nogil:
 
 
 cdef int put(Value* value, const Read* read, const uint8_t* at) noexcept:
-    """A field, all of which is there."""
+    """Store a field that is completely in the message."""
     cdef uint8_t kind = read.kind
     cdef uint64_t number
     cdef uint32_t single_bits

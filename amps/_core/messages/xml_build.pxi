@@ -1,15 +1,16 @@
 # Writing XML documents and changing fields of them (expressions.md §11, §12.4).
 #
-# A new document has no declaration and no blanks between elements, which stand in the order of the paths; the first
-# step of every path is its root element. NULL is an element without content or an empty attribute, NaN and what is
-# too large for a double are 0, booleans 1 and 0; a number that came as text keeps it. Controls that no document can
-# hold become U+FFFD, other bytes are written as they are, or as references where they would mean something else.
+# A new document has no declaration and no blanks between elements. Elements are in the order of the paths, and the
+# first step of every path is the root element. NULL is written as an element without content or an empty attribute, NaN
+# and numbers too large for a double as 0, booleans as 1 and 0. A number that was read as text keeps that text. Control
+# characters that no document can contain become U+FFFD. Other bytes are written as they are, or as references where
+# they would be read as markup.
 #
-# A document that is merged into keeps everything else as it stands. A value takes the place of an element's own text:
-# attributes and elements in it are other fields and stay. An element that is left out goes with all that is in it,
-# unless something in it is written. Of elements with one name in one element the first is changed, and the others
-# lose what is named. What is new comes last in its element. A document with another root has no place for the fields,
-# and counts as one that cannot be parsed.
+# A merge keeps everything else in the document. A value replaces the own text of an element; attributes and elements in
+# it are other fields and stay. An element that is left out is removed with its content, unless something in it is
+# written. Of several elements with one name in one element, the first is changed, and the destinations are removed from
+# the others. New parts are written at the end of their element. A document with another root has no place for the
+# fields, and counts as one that cannot be parsed.
 
 import re
 
@@ -40,24 +41,24 @@ def _written(path):
 
 
 def _check(path):
-    """ValueError: a path that no document can hold."""
+    """Raise ValueError if no document can hold the path."""
     for number, step in enumerate(path):
         if not isinstance(step, bytes):
             raise ValueError(f"{_written(path)} has a subscript: a document is built of names, leave it out")
         name = step[1:] if step.startswith(b"@") and number else step
         if name != step and number < len(path) - 1:
-            raise ValueError(f"{_written(path)} goes on behind an attribute: it has nothing below it")
+            raise ValueError(f"{_written(path)} continues below an attribute, which has nothing below it")
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{_written(path)} has a step that is no name of XML: {step.decode(errors='replace')}")
+            raise ValueError(f"{_written(path)} has a step that is not a name in XML: {step.decode(errors='replace')}")
     if not path or len(path) - path[len(path) - 1].startswith(b"@") > XML_DEPTH_MAX:
         raise ValueError(f"a path of {len(path)} steps: a document has 1 to {XML_DEPTH_MAX} levels")
 
 
 # An open element of the document that is merged into.
 cdef struct OpenElement:
-    int32_t node                   # -1: nothing is written to it or below it
-    bint removing                  # what is named in it is taken away
-    bint loses_text                # its own text has been written anew, or is left out
+    int32_t node                   # -1: no destination is at it or below it
+    bint removing                  # the destinations in it are removed
+    bint loses_text                # its own text has been replaced, or is left out
 
 
 @cython.final
@@ -65,7 +66,7 @@ cdef class XmlBuilder(MessageBuilder):
 
     cdef Destinations destinations
     cdef xml_cursor cursor
-    cdef const uint8_t* kept       # from here to the cursor nothing was changed
+    cdef const uint8_t* kept       # unchanged bytes begin here and end at the cursor
     cdef OpenElement frames[OPEN_ELEMENTS]      # the first is the document
     cdef Value** values
     cdef Arena texts
@@ -98,14 +99,14 @@ cdef class XmlBuilder(MessageBuilder):
         return 0
 
     cdef int32_t next_element(self, int32_t node) noexcept:
-        """This node, or the first sibling behind it, that is an element to be written; -1: none."""
+        """The first element to be written among this node and its following siblings; -1: none."""
         cdef Destination* nodes = self.destinations.nodes
         while node >= 0 and (nodes[node].name[0] == c"@" or nodes[node].written == 0):
             node = nodes[node].next_sibling
         return node
 
     cdef int write_element(self, int32_t top) except -1:
-        """An element with everything that is to be written in it."""
+        """Write an element with everything that is to be written in it."""
         cdef Destination* nodes = self.destinations.nodes
         cdef int32_t node = top
         cdef int32_t following
@@ -138,7 +139,7 @@ cdef class XmlBuilder(MessageBuilder):
         return self.output.append_byte(c">")
 
     cdef int write_attributes(self, int32_t node, bint all_of_them) except -1:
-        """The attributes of an element, or those that were not met."""
+        """Write the attributes of an element: all, or those that the document does not contain."""
         cdef Destination* child
         node = self.destinations.nodes[node].first_child
         while node >= 0:
@@ -152,7 +153,10 @@ cdef class XmlBuilder(MessageBuilder):
         return 0
 
     cdef bint write_content(self, int32_t node) except -1:
-        """The end of a start tag and the element's own text, if there is content at all."""
+        """Write the end of a start tag and the element's own text.
+
+        False: there is no content, and nothing is written.
+        """
         cdef Value text
         text.kind = VALUE_NULL
         if self.destinations.nodes[node].value >= 0:
@@ -171,7 +175,7 @@ cdef class XmlBuilder(MessageBuilder):
         return self.output.append_byte(c'"')
 
     cdef int read_text(self, const Value* value, Value* text) except -1:
-        """The text of a value, NULL if there is none. value: NULL if it is left out."""
+        """Convert a value to text, NULL if it has none. value: NULL if it is left out."""
         text.kind = VALUE_NULL
         if value == NULL:
             return 0
@@ -227,7 +231,7 @@ cdef class XmlBuilder(MessageBuilder):
                     self.write_missing(frame.node)
                 frame -= 1
             elif token == XML_TEXT or token == XML_CDATA:
-                # Blanks may stay: those of the layout are at the ends of what is read.
+                # Blanks may stay: those of the layout are at the ends of the text, where readers strip them.
                 if frame.loses_text and xml_skip_space(self.cursor.text, self.cursor.text_end) < self.cursor.text_end:
                     self.keep(self.cursor.begin, self.cursor.at)
             else:
@@ -235,13 +239,13 @@ cdef class XmlBuilder(MessageBuilder):
                 return token == XML_FINISHED
 
     cdef int keep(self, const uint8_t* stop, const uint8_t* onward) except -1:
-        """Write what was not changed up to `stop`; what lies between that and `onward` is not written."""
+        """Write the unchanged bytes up to `stop`, and skip those from there to `onward`."""
         self.output.append(self.kept, <uint64_t>(stop - self.kept))
         self.kept = onward
         return 0
 
     cdef bint merge_start(self, OpenElement* parent) except -1:
-        """A start tag, or a whole element if it is taken away. False: malformed, or a root that is not ours."""
+        """Merge a start tag, or remove the whole element. False: malformed, or another root."""
         cdef OpenElement* frame = parent + 1
         cdef const uint8_t* begin = self.cursor.begin
         cdef int32_t node = -1
@@ -274,7 +278,7 @@ cdef class XmlBuilder(MessageBuilder):
         return token != XML_MALFORMED
 
     cdef bint take_away(self, const uint8_t* begin) except -1:
-        """Leave out the element whose name was read last, its end tag included. False: malformed."""
+        """Leave out the element whose name was read last, with its end tag. False: malformed."""
         cdef int depth = self.cursor.depth - 1
         cdef int token = XML_OPEN
         self.keep(begin, begin)
@@ -286,7 +290,7 @@ cdef class XmlBuilder(MessageBuilder):
         return True
 
     cdef bint merge_attributes(self, OpenElement* frame) except -1:
-        """The rest of the start tag of an element that stays, and its content if it was empty."""
+        """Merge the rest of the start tag of an element that stays, and write its content if it had none."""
         cdef uint32_t length
         cdef uint8_t* name
         cdef int32_t node
@@ -309,7 +313,7 @@ cdef class XmlBuilder(MessageBuilder):
             if value == NULL or frame.removing:
                 self.keep(self.cursor.begin, self.cursor.at)
             else:
-                # With its quotes: they may be others.
+                # With the quotes, because the new ones may differ.
                 self.keep(self.cursor.text - 1, self.cursor.at)
                 self.write_quoted(value)
         if token == XML_MALFORMED:
@@ -323,7 +327,7 @@ cdef class XmlBuilder(MessageBuilder):
                 self.write_missing(frame.node)
                 self.write_end_tag(frame.node)
                 self.kept = self.cursor.at
-            frame.node = -1  # nothing is left for its end
+            frame.node = -1  # its end needs no more work
         elif frame.loses_text:
             self.keep(self.cursor.at, self.cursor.at)
             self.read_text(self.values[self.destinations.nodes[frame.node].value], &text)
@@ -331,7 +335,7 @@ cdef class XmlBuilder(MessageBuilder):
         return True
 
     cdef int write_missing(self, int32_t node) except -1:
-        """Elements that were not met, before an end tag that is read or about to be written."""
+        """Write the elements that the document does not contain, in front of the end tag."""
         node = self.next_element(self.destinations.nodes[node].first_child)
         while node >= 0:
             if not self.destinations.nodes[node].met:

@@ -1,15 +1,15 @@
 # Fields of XML documents (expressions.md §12): texts of elements, and attributes under their names with an @.
 #
-# One pass over the whole document, always: elements may come again, and all of them at one path are an array. So a
-# document that is not well-formed is found out wherever the error is; what counts as well-formed stands in xml_text.h.
+# The whole document is always read in one pass: elements may be repeated, and all elements at one path are an array. So
+# a document that is not well-formed is detected wherever the error is. xml_text.h defines well-formed.
 #
-# The value of an element is its own text: what stands directly in it, CDATA included, joined and without the blanks at
-# both ends. An element without such text is NULL, or, with attributes or elements in it, a container (§14.4). Texts are
-# left as they stand in the message; only what is in several pieces, or written with references, is put together.
-# Subscripts within a path count the elements of one name in one element.
+# The value of an element is its own text: the text directly in it, CDATA included, joined and without blanks at both
+# ends. An element without such text is NULL, or a container if it has attributes or elements (§14.4). Texts are not
+# copied, unless they consist of several pieces or contain references. Subscripts within a path count the elements of
+# one name in one element.
 #
-# An element is at several places of the tree at once, if it is wanted both as itself and by its number. What is in it
-# is then looked up at all of them; where they are many, the bound of values/evaluation_budget.pxi is told so.
+# An element is at several nodes of the tree if it is needed both as itself and by its number. Its content is then
+# looked up at all of these nodes. If they are many, the work counts for the bound of values/evaluation_budget.pxi.
 
 cimport cython
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -65,18 +65,18 @@ cdef extern from *:
 
 cdef enum:
     FRAMES = 65
-    NODES_MAX = 16                 # that an element is, before the bound is told
-    NODE_BYTES = 16                # of a document, which are read in the time of a look-up
+    NODES_MAX = 16                 # nodes of an element; the work for more counts for the budget
+    NODE_BYTES = 16                # bytes of a document that are read in the time of a lookup
 
 cdef uint64_t MESSAGE_BYTES_MAX = 0xFFFFFFFF
 
 
 # An open element.
 cdef struct Frame:
-    uint32_t first_active          # the nodes it is, from here to the next frame's
-    bint wants_text                # one of them has a slot
-    bint has_inner                 # attributes or elements
-    bint is_copied                 # its text is in `texts`, from text_base on; otherwise in the message
+    uint32_t first_active          # first of its nodes in `active`; they end where the next frame's begin
+    bint wants_text                # one of its nodes has a slot
+    bint has_inner                 # it has attributes or elements
+    bint is_copied                 # its text is in `texts` from text_base on; otherwise in the message
     const uint8_t* text            # NULL = none yet
     const uint8_t* text_end
     uint64_t text_base
@@ -84,8 +84,8 @@ cdef struct Frame:
 
 
 cdef struct Occurrences:
-    uint64_t serial                # the element in which elements of a node were met last
-    uint32_t count                 # how many so far
+    uint64_t serial                # the last element in which elements of a node were found
+    uint32_t count                 # number of those elements so far
 
 
 @cython.final
@@ -95,14 +95,14 @@ cdef class XmlExtractor(Extractor):
     cdef FieldSet fields
     cdef FieldValues values
     cdef Frame frames[FRAMES]      # the first is the document
-    cdef int32_t* active           # nodes that the open elements are, frame by frame
+    cdef int32_t* active           # nodes of the open elements, frame by frame
     cdef uint32_t active_count
     cdef uint32_t active_capacity
     cdef Occurrences* met          # by node of the FieldSet
     cdef uint32_t met_capacity
     cdef uint64_t serial
     cdef bint wants_text           # the element that was opened last has a slot
-    cdef ByteBuffer texts          # texts in pieces of the open elements, those of the innermost last
+    cdef ByteBuffer texts          # joined texts of the open elements, the innermost one last
     cdef ByteBuffer name           # of an attribute, with its @
 
     def __cinit__(self):
@@ -192,7 +192,7 @@ cdef class XmlExtractor(Extractor):
         return 0
 
     cdef int activate(self, int32_t node) except -1:
-        """The element that was opened last is at this node."""
+        """Add a node to the element that was opened last."""
         cdef uint32_t capacity = self.active_capacity * 2 + 64
         cdef int32_t* grown
         if self.active_count == self.active_capacity:
@@ -218,11 +218,11 @@ cdef class XmlExtractor(Extractor):
         frame.text_base = self.texts.length
 
     cdef bint must_give_up(self, Frame* frame) noexcept:
-        """Whether something in an open element must not be looked up any more at all the places it is at."""
+        """Whether the budget is used up for looking up the content of an element at all of its nodes."""
         return is_overworked(<uint64_t>(self.active_count - frame.first_active) * NODE_BYTES)
 
     cdef int activate_below(self, Frame* parent) except -1:
-        """Find out which nodes an element is: below each of those that its parent is, and as an element of an array."""
+        """Find the nodes of an element: below each node of its parent, and as an element of an array."""
         cdef FieldSet fields = self.fields
         cdef uint32_t at
         cdef int32_t node
@@ -276,7 +276,10 @@ cdef class XmlExtractor(Extractor):
         return 0
 
     cdef int add_text(self, Frame* frame, int how) except -1:
-        """One more piece of an element's text. Blanks before the first one would be taken off anyway."""
+        """Add a piece of an element's text.
+
+        Blanks before the first piece are dropped, because they would be stripped.
+        """
         cdef const uint8_t* text = self.cursor.text
         cdef const uint8_t* end = self.cursor.text_end
         if not frame.is_copied:
@@ -296,7 +299,7 @@ cdef class XmlExtractor(Extractor):
         return 0
 
     cdef int close_element(self, Frame* frame) except -1:
-        """The value of an element, at all the places where it is wanted."""
+        """Store the value of an element at all nodes that need it."""
         cdef const uint8_t* text = frame.text
         cdef const uint8_t* end = frame.text_end
         cdef uint8_t* made

@@ -1,8 +1,8 @@
-/* The tokens of an XML document, one after the other, and whether it is well-formed (XML 1.0) as far as that can be told
- * without a DTD: a document type declaration is stepped over and nothing of it is believed, so that a reference to an
- * entity of its own is an error. Bytes from 0x80 on are taken as they are, in names, too.
+/* Read an XML document token by token, and check that it is well-formed (XML 1.0) as far as this is possible without a
+ * DTD. A document type declaration is skipped and not used, so a reference to an entity declared in it is an error.
+ * Bytes from 0x80 on are accepted as they are, also in names.
  *
- * Nothing is copied and nothing recursive: the names of the open elements are kept, for at most XML_DEPTH_MAX of them.
+ * Nothing is copied, and there is no recursion: the names of at most XML_DEPTH_MAX open elements are kept.
  * Nothing at or beyond `end` is read. */
 
 #ifndef AMPS_XML_TEXT_H
@@ -17,22 +17,22 @@
 #endif
 
 enum { XML_DEPTH_MAX = 64 };
-/* To find one twice, so many attributes of an element are compared each with each, and so many more looked up by hash;
- * above that they are sorted: whatever names somebody thinks up, that takes no long time. */
+/* Limits of the methods that find repeated attributes of an element. Up to XML_PAIRWISE_MAX they are compared pairwise,
+ * up to XML_HASHED_MAX they are hashed, and more are sorted. So no choice of names takes long. */
 enum { XML_PAIRWISE_MAX = 4, XML_HASHED_MAX = 96, XML_HASH_PLACES = 256 };
 
 enum {
     XML_MALFORMED = 0,
     XML_FINISHED,
-    XML_OPEN,       /* name; its attributes are to be asked for, until there is XML_TAG_END */
+    XML_OPEN,       /* name; its attributes are to be read until XML_TAG_END */
     XML_ATTRIBUTE,  /* name, text */
     XML_TAG_END,
-    XML_CLOSE,      /* of an element without content, too */
+    XML_CLOSE,      /* also of an element without content */
     XML_TEXT,       /* text */
     XML_CDATA       /* text */
 };
 
-/* How text is to be read. */
+/* The way in which text is read. */
 enum { XML_READ_TEXT = 0, XML_READ_CDATA, XML_READ_ATTRIBUTE };
 
 typedef struct {
@@ -43,12 +43,12 @@ typedef struct {
 typedef struct {
     const uint8_t *at;
     const uint8_t *end;
-    const uint8_t *begin;     /* of the last token: of an attribute, the blanks before it */
-    const uint8_t *text;      /* between the quotes of an attribute, too */
+    const uint8_t *begin;     /* of the last token; of an attribute with the blanks before it */
+    const uint8_t *text;      /* also the text between the quotes of an attribute */
     const uint8_t *text_end;
     xml_name name;
     int depth;                /* open elements */
-    int is_empty;             /* the last start tag was that of an element without content */
+    int is_empty;             /* the last start tag was of an element without content */
     int had_root;
     int had_type;             /* a document type declaration */
     xml_name open[XML_DEPTH_MAX];
@@ -57,7 +57,7 @@ typedef struct {
     uint64_t attribute_capacity;
 } xml_cursor;
 
-/* 1: inside a name; 3: at its beginning, too. */
+/* 1: allowed inside a name; 3: also at its beginning. */
 static const uint8_t xml_name_class[256] = {
     ['-'] = 1, ['.'] = 1, ['0' ... '9'] = 1, [':'] = 3, ['_'] = 3, ['A' ... 'Z'] = 3, ['a' ... 'z'] = 3,
     [0x80 ... 0xFF] = 3,
@@ -71,14 +71,14 @@ static inline const uint8_t *xml_skip_space(const uint8_t *at, const uint8_t *en
 }
 
 #if defined(__SSE2__)
-/* Bytes from `low` on, up to so many above it. */
+/* Bytes from `low` to `low` + `above`. */
 static inline __m128i xml_in_range(__m128i bytes, char low, char above) {
     __m128i distance = _mm_sub_epi8(bytes, _mm_set1_epi8(low));
     return _mm_cmpeq_epi8(_mm_min_epu8(distance, _mm_set1_epi8(above)), distance);
 }
 #endif
 
-/* Behind a name; `at` itself if there is none. */
+/* The end of a name; `at` itself if there is none. */
 static inline const uint8_t *xml_name_end(const uint8_t *at, const uint8_t *end) {
     if (at == end || xml_name_class[*at] < 3) return at;
     at++;
@@ -89,7 +89,7 @@ static inline const uint8_t *xml_name_end(const uint8_t *at, const uint8_t *end)
                                      xml_in_range(bytes, '0', ':' - '0'));
         found = _mm_or_si128(found, xml_in_range(bytes, '-', '.' - '-'));
         found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('_')));
-        found = _mm_or_si128(found, bytes); /* only the highest bits count: those from 0x80 on */
+        found = _mm_or_si128(found, bytes); /* only the highest bits count: those of bytes from 0x80 on */
         uint32_t others = ~(uint32_t)_mm_movemask_epi8(found) & 0xFFFF;
         if (others) return at + __builtin_ctz(others);
     }
@@ -98,7 +98,7 @@ static inline const uint8_t *xml_name_end(const uint8_t *at, const uint8_t *end)
     return at;
 }
 
-/* Whether a name stands at `at`, too; the name is before `at`. */
+/* Whether the name, which must be in front of `at`, is also at `at`. */
 static inline int xml_is_name(const uint8_t *at, const uint8_t *end, const xml_name *name) {
     if ((uint64_t)(end - at) < name->length) return 0;
 #if defined(__SSE2__)
@@ -111,7 +111,7 @@ static inline int xml_is_name(const uint8_t *at, const uint8_t *end, const xml_n
     return memcmp(at, name->text, (size_t)name->length) == 0;
 }
 
-/* The first of three bytes, or of those that no document may hold; `end` if there is none. */
+/* The first of three bytes, or of the bytes that no document may contain; `end` if there is none. */
 static inline const uint8_t *xml_stop(const uint8_t *at, const uint8_t *end, char first, char second, char third) {
 #if defined(__SSE2__)
     for (; end - at >= 16; at += 16) {
@@ -136,7 +136,7 @@ static inline const uint8_t *xml_stop(const uint8_t *at, const uint8_t *end, cha
     return at;
 }
 
-/* A reference at `at`, which is an ampersand: what it stands for, and the place behind it; NULL: none that is known. */
+/* Read the reference at `at`, an ampersand: set its character and return the position behind it; NULL: not known. */
 static inline const uint8_t *xml_reference(const uint8_t *at, const uint8_t *end, uint32_t *character) {
     uint32_t code = 0, base = 10;
     int digits = 0;
@@ -167,7 +167,7 @@ static inline const uint8_t *xml_reference(const uint8_t *at, const uint8_t *end
     return at + 1;
 }
 
-/* Whether text says what it means: nothing in it is read as something else. */
+/* Whether text needs no conversion when it is read. */
 static inline int xml_is_plain(const uint8_t *at, const uint8_t *end, int how) {
     size_t length = (size_t)(end - at);
     if (how != XML_READ_CDATA && memchr(at, '&', length)) return 0;
@@ -175,8 +175,8 @@ static inline int xml_is_plain(const uint8_t *at, const uint8_t *end, int how) {
     return how != XML_READ_ATTRIBUTE || (!memchr(at, '\n', length) && !memchr(at, '\t', length));
 }
 
-/* Read text whose references are known to be right: it becomes no longer. Line ends become line feeds, in attributes
- * blanks do. Behind what was written. */
+/* Read text whose references are known to be valid. The result is not longer. Line ends become line feeds, in
+ * attributes blanks. Return the end of the output. */
 static inline uint8_t *xml_read(const uint8_t *at, const uint8_t *end, int how, uint8_t *out) {
     while (at < end) {
         uint32_t character = *at;
@@ -211,7 +211,7 @@ static inline uint8_t *xml_read(const uint8_t *at, const uint8_t *end, int how, 
     return out;
 }
 
-/* Behind a comment whose first byte behind the opening is at `at`; NULL: malformed. */
+/* The end of a comment whose first byte after the opening is at `at`; NULL: malformed. */
 static inline const uint8_t *xml_skip_comment(const uint8_t *at, const uint8_t *end) {
     for (;; at++) {
         at = xml_stop(at, end, '-', '-', '-');
@@ -220,7 +220,7 @@ static inline const uint8_t *xml_skip_comment(const uint8_t *at, const uint8_t *
     }
 }
 
-/* Behind a processing instruction at `at`. declared: it may be the XML declaration. NULL: malformed. */
+/* The end of a processing instruction at `at`. declared: it may be the XML declaration. NULL: malformed. */
 static inline const uint8_t *xml_skip_instruction(const uint8_t *at, const uint8_t *end, int declared) {
     const uint8_t *target = at + 2;
     at = xml_name_end(target, end);
@@ -237,8 +237,8 @@ static inline const uint8_t *xml_skip_instruction(const uint8_t *at, const uint8
     }
 }
 
-/* Behind a document type declaration at `at`; NULL: it does not end. Quotes, comments and instructions in it may hold
- * what looks like its end. */
+/* The end of a document type declaration at `at`; NULL: it has no end. Quotes, comments and instructions in it may
+ * contain text that looks like its end. */
 static inline const uint8_t *xml_skip_type(const uint8_t *at, const uint8_t *end) {
     uint64_t depth = 1;
     for (at += 9; at < end;) {
@@ -281,7 +281,7 @@ static inline uint32_t xml_name_hash(const xml_name *name) {
     return (uint32_t)(head >> 40);
 }
 
-/* Whether an attribute stands in the last start tag twice. */
+/* Whether the last start tag has an attribute twice. */
 static inline int xml_has_repeated(xml_cursor *cursor) {
     xml_name *names = cursor->attributes;
     uint64_t count = cursor->attribute_count;
@@ -292,7 +292,7 @@ static inline int xml_has_repeated(xml_cursor *cursor) {
         return 0;
     }
     if (count <= XML_HASHED_MAX) {
-        uint8_t places[XML_HASH_PLACES]; /* number of an attribute, from 1 on */
+        uint8_t places[XML_HASH_PLACES]; /* number of an attribute, counted from 1 */
         memset(places, 0, sizeof places);
         for (uint64_t at = 0; at < count; at++) {
             uint32_t place = xml_name_hash(&names[at]) % XML_HASH_PLACES;
@@ -308,7 +308,7 @@ static inline int xml_has_repeated(xml_cursor *cursor) {
     return 0;
 }
 
-/* The cursor is zero before the first document, and keeps memory from one to the next. */
+/* Begin a document. The cursor must be zero before the first one; it keeps its memory for the next. */
 static inline void xml_begin(xml_cursor *cursor, const uint8_t *data, const uint8_t *end) {
     if (end - data >= 3 && memcmp(data, "\xEF\xBB\xBF", 3) == 0) data += 3;
     cursor->at = data;
@@ -318,7 +318,7 @@ static inline void xml_begin(xml_cursor *cursor, const uint8_t *data, const uint
     cursor->is_empty = 0;
     cursor->had_root = 0;
     cursor->had_type = 0;
-    /* The declaration stands first or nowhere. */
+    /* The declaration is only allowed at the beginning. */
     if (end - data >= 6 && memcmp(data, "<?xml", 5) == 0 && xml_is_space(data[5])) {
         data = xml_skip_instruction(data, end, 1);
         if (data) cursor->at = data;
@@ -361,7 +361,7 @@ static inline int xml_cdata(xml_cursor *cursor, const uint8_t *at) {
     return XML_CDATA;
 }
 
-/* The next token. */
+/* Read the next token. */
 static inline int xml_next(xml_cursor *cursor) {
     const uint8_t *at = cursor->at, *end = cursor->end, *name;
     xml_name *opened;
@@ -424,7 +424,7 @@ static inline int xml_next(xml_cursor *cursor) {
     }
 }
 
-/* The next attribute of a start tag, or its end. Running out of memory counts as malformed. */
+/* Read the next attribute of a start tag, or its end. Running out of memory counts as malformed. */
 static inline int xml_attribute(xml_cursor *cursor) {
     const uint8_t *at = xml_skip_space(cursor->at, cursor->end), *end = cursor->end, *name = at;
     uint32_t character;
@@ -469,8 +469,8 @@ static inline int xml_attribute(xml_cursor *cursor) {
     return XML_ATTRIBUTE;
 }
 
-/* After XML_OPEN: step over the rest of the element, if it has no attributes and nothing in it but plain text, which is
- * what most elements are. Otherwise nothing has happened. */
+/* After XML_OPEN: skip the rest of the element if it has no attributes and only plain text, as most elements. Otherwise
+ * return 0 and change nothing. */
 static inline int xml_skip_leaf(xml_cursor *cursor) {
     const uint8_t *at = cursor->at, *end = cursor->end;
     const xml_name *opened = &cursor->open[cursor->depth - 1];

@@ -1,4 +1,4 @@
-/* What writing XML needs beside reading its tokens (xml_text.h). */
+/* The parts of writing XML that reading (xml_text.h) does not need. */
 
 #ifndef AMPS_XML_WRITE_H
 #define AMPS_XML_WRITE_H
@@ -7,12 +7,12 @@
 
 enum { XML_ESCAPE_BYTES_MAX = 6 };
 
-/* 1: cannot stand in text as it is; 2: not in an attribute either, though it may in text. */
+/* 1: not allowed in text or attributes; 2: not allowed in an attribute. */
 static const uint8_t xml_write_class[256] = {
     [0 ... 0x1F] = 1, ['\t'] = 2, ['\n'] = 2, ['"'] = 2, ['<'] = 1, ['>'] = 1, ['&'] = 1,
 };
 
-/* The first byte that must be written another way; `end` if there is none. */
+/* The first byte that must be escaped; `end` if there is none. */
 static inline const uint8_t *xml_plain_end(const uint8_t *at, const uint8_t *end, int in_attribute) {
     uint8_t class_max = in_attribute ? 0 : 2;
     for (; at < end; at++) {
@@ -22,8 +22,8 @@ static inline const uint8_t *xml_plain_end(const uint8_t *at, const uint8_t *end
     return at;
 }
 
-/* How such a byte is written, in at most XML_ESCAPE_BYTES_MAX bytes; how many. There is no way to write most controls:
- * U+FFFD stands for them. */
+/* Write the escape of such a byte, in at most XML_ESCAPE_BYTES_MAX bytes. Return the number of bytes. Most control
+ * characters cannot be written: U+FFFD replaces them. */
 static inline uint32_t xml_escape(uint8_t byte, uint8_t *out) {
     const char *written;
     uint32_t length = 0;

@@ -1,12 +1,12 @@
-# Writing messages with known fields: what projections, views and enrichment produce (expressions.md §11).
+# Writing messages with known fields, for projections, views and enrichment (expressions.md §11).
 #
-# A builder is made for a list of destination paths, once, and then writes any number of messages: new ones (`write`),
-# or an existing one with these fields changed (`write_merged`). Message types share the memory and the rules of this
-# module; what they have of their own is a subclass. A value that is left out (NULL pointer) is not written, and
-# removed from the message that is merged into; a value that is NULL is written as the type writes NULL.
+# A builder is created once for a list of destination paths, and then writes any number of messages: new ones (`write`),
+# or an existing message with these fields changed (`write_merged`). Message types share the memory and the rules of
+# this module; each type is a subclass. A value that is left out (NULL pointer) is not written, and is removed from the
+# message that is merged into. A value that is NULL is written as the type writes NULL.
 #
-# Invariant: values are settled, and one per path. Of two paths where one is the other, or leads through it, the later
-# one holds: the constructor of a type drops the earlier one.
+# Invariant: values are settled, and there is one per path. If one of two paths equals the other or leads through it,
+# the later one applies: the constructor of a type drops the earlier one.
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport uint8_t, uint64_t
@@ -19,7 +19,7 @@ cdef enum:
     CAPACITY_MIN = 1024
 
 OMIT = object()
-"""In place of a value: the field is left out."""
+"""Used in place of a value: the field is left out."""
 
 
 cdef class ByteBuffer:
@@ -33,7 +33,7 @@ cdef class ByteBuffer:
         free(self.data)
 
     cdef uint8_t* reserve(self, uint64_t length) except NULL:
-        """Room for that many bytes behind what there is; the caller adds what it wrote to `length`."""
+        """Make room for `length` more bytes at the end. The caller adds the number of bytes it wrote to `length`."""
         cdef uint64_t capacity
         cdef uint8_t* grown
         if self.capacity - self.length < length:
@@ -60,19 +60,22 @@ cdef class ByteBuffer:
 cdef class MessageBuilder:
 
     def __init__(self, paths):
-        """paths: tuples of steps, names in bytes. ValueError: the type cannot hold such a field."""
+        """paths: tuples of steps, which are names in bytes. ValueError: the type cannot hold such a field."""
         self.paths = tuple(paths)
         self.output = ByteBuffer()
         self.arena = Arena()
 
     cdef int write(self, Value** values, Arena arena) except -1:
-        """Append a new message with these values, one per path, NULL for a field that is left out."""
+        """Append a new message with these values: one per path, NULL for a field that is left out."""
         raise NotImplementedError
 
     cdef bint write_merged(
         self, const uint8_t* message, uint64_t length, Value** values, Arena arena
     ) except -1:
-        """Append the message with these fields changed. False: it cannot be parsed; what was appended is no message."""
+        """Append the message with these fields changed.
+
+        False: it cannot be parsed; the appended bytes are no message.
+        """
         raise NotImplementedError
 
     def build(self, values):
@@ -84,7 +87,10 @@ cdef class MessageBuilder:
         return self._made(values, message)
 
     def project(self, FieldValues found):
-        """A new message of the first value of each slot, in the order of the paths; left out where there is none."""
+        """A new message of the first value of each slot, in the order of the paths.
+
+        Slots without a value are left out.
+        """
         return self._made([None] * len(self.paths), None, found)
 
     def _made(self, values, message, FieldValues found=None):

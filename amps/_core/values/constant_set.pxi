@@ -1,8 +1,8 @@
-# A set of constants for IN: exactly the answer of comparing with each by `=`, in one or two look-ups.
+# A set of constants for IN: exactly the result of comparing with each by `=`, in one or two lookups.
 #
-# Three tables, because what is equal depends on both sides (expressions.md §6.1, §14.3): a string equals a string by
-# its bytes, but a number by its number. Numbers are kept in a form in which equal ones look the same: whole ones as
-# integers, whatever they were.
+# It has three tables, because equality depends on both sides (expressions.md §6.1, §14.3): a string equals a string by
+# its bytes, but a number by its number. Equal numbers are stored in one form: whole numbers as integers, whatever their
+# type was.
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.math cimport isnan, trunc
@@ -11,7 +11,7 @@ from libc.string cimport memcmp
 
 
 cdef bint canonical(Value* number) noexcept nogil:
-    """Give equal numbers one form. False: not a number."""
+    """Convert equal numbers to one form. False: it is not a number."""
     cdef double real
     if number.kind == VALUE_BOOLEAN:
         number.kind = VALUE_INTEGER
@@ -42,7 +42,7 @@ cdef class ConstantSet:
         self.converted = NULL
 
     def __init__(self, constants):
-        """constants: None, bools, ints, floats, bytes; None and NaN are equal to nothing."""
+        """constants: None, bools, ints, floats, bytes. None and NaN are equal to no value."""
         cdef uint32_t at
         cdef Value* member
         cdef Value* number
@@ -50,7 +50,7 @@ cdef class ConstantSet:
         self.capacity = 16
         while self.capacity < 2 * len(constants):
             self.capacity *= 2
-        # Members, and behind them the numbers of those that are strings.
+        # Members, followed by the numbers of the members that are strings.
         self.members = <Value*>PyMem_Calloc(2 * len(constants) + 1, sizeof(Value))
         self.texts = <SetSlot*>PyMem_Calloc(self.capacity, sizeof(SetSlot))
         self.numbers = <SetSlot*>PyMem_Calloc(self.capacity, sizeof(SetSlot))
@@ -79,7 +79,7 @@ cdef class ConstantSet:
         PyMem_Free(self.converted)
 
     cdef void enter(self, SetSlot* table, uint64_t hash_, uint32_t member) noexcept:
-        """Enter a member that has no equal in the table: many of them would be searched one by one."""
+        """Enter a member that has no equal in the table: equal members would form a long chain."""
         cdef uint64_t at = hash_
         while table[at & (self.capacity - 1)].member_plus_one:
             at += 1

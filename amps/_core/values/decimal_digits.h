@@ -1,4 +1,4 @@
-/* Decimal digits of unsigned numbers, two at a time: what frames and bookmarks are made of. */
+/* Decimal digits of unsigned numbers, written two at a time, for frames and bookmarks. */
 
 #ifndef AMPS_DECIMAL_DIGITS_H
 #define AMPS_DECIMAL_DIGITS_H
@@ -12,8 +12,8 @@ static const char DECIMAL_PAIRS[] =
     "00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051"
     "525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
 
-/* Writes the digits of `value`, and returns how many there are. There must be room for DECIMAL_DIGITS_MAX bytes at
-   `at`: all of them are overwritten. */
+/* Write the digits of `value` and return their number. There must be room for DECIMAL_DIGITS_MAX bytes at `at`: all of
+   them are overwritten. */
 static inline uint32_t decimal_digits_write(uint8_t *at, uint64_t value) {
     uint8_t digits[2 * DECIMAL_DIGITS_MAX];
     uint32_t first = DECIMAL_DIGITS_MAX;

@@ -1,9 +1,9 @@
 # The destination paths of a builder of nested messages, as a tree.
 #
-# A builder writes maps along this tree, children in the order of their first path; a merge walks message and tree
-# side by side. Of two paths of which one is the other, or leads through it, the later one holds, and the earlier one
-# is never written. Types whose fields have a value and others below them at once (`leaves_only` off) keep both; there
-# it is only the same path that overrides.
+# A builder writes maps along this tree, with children in the order of their first path. A merge walks message and tree
+# side by side. If one of two paths equals the other or leads through it, the later one applies, and the earlier one is
+# never written. Types whose fields can have both a value and fields below them (`leaves_only` off) keep both paths;
+# there, only an equal path replaces another.
 
 from libc.stdint cimport int32_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -12,7 +12,7 @@ from amps._core.values.value cimport Value
 
 
 def lasting(paths, leaves_only):
-    """Indexes of the paths whose values are written, in order."""
+    """The indexes of the paths whose values are written, in order."""
     ends = set()
     passed = set()
     kept = []
@@ -39,7 +39,7 @@ cdef class Destinations:
         kept = lasting(paths, leaves_only)
         for path in paths:
             if not path or not all(isinstance(step, bytes) for step in path):
-                raise ValueError(f"no path to write a field to, which takes names only: {path!r}")
+                raise ValueError(f"not a path to write a field to (it must consist of names only): {path!r}")
         self.tree = FieldSet([paths[index] for index in kept])
         self.node_count = self.tree.node_count
         self.nodes = <Destination*>calloc(self.node_count, sizeof(Destination))
@@ -70,7 +70,7 @@ cdef class Destinations:
         free(self.nodes)
 
     cdef void choose(self, Value** values) noexcept:
-        """Say which nodes are written with these values: those that lead to one that is not left out."""
+        """Mark the nodes that are written with these values: those that lead to a value that is not left out."""
         cdef uint32_t at
         cdef int32_t node
         for at in range(self.node_count):
@@ -87,7 +87,7 @@ cdef class Destinations:
                     break
 
     cdef void begin(self, int32_t node) noexcept:
-        """A map of the message that is merged into belongs to this node; nothing of it has been met."""
+        """Begin a map of the message that is merged into, for this node: none of its children is found yet."""
         cdef int32_t child = self.nodes[node].first_child
         while child >= 0:
             self.nodes[child].met = False

@@ -1,22 +1,21 @@
-# How much may be done for one message: a bound on time that all filters share.
+# The evaluation budget: a bound on the time for one message, which all filters share.
 #
-# Every single search has a bound of its own, but there may be thousands of filters on a topic, and a worker serves
-# nobody else while it evaluates them. So what can take long, searches of the pattern engine and through the pairs of
-# two arrays, and in a large message every step of a filter, asks here whether the message's time is over. Then it is
-# given up, as it is at a bound of its own, and a filter in which anything was given up does not match: not even if it
-# says NOT.
+# Each single search has its own bound. But there may be thousands of filters on a topic, and a worker serves no other
+# client while it evaluates them. So work that can take long checks here whether the time of the message has passed:
+# searches of the pattern engine, comparisons of two arrays, and in a large message each step of a filter. If it has
+# passed, the work is given up, as at its own bound. A filter in which any work was given up does not match, not even if
+# it contains NOT.
 #
-# Time is what the thread has had of a processor: a process that was stopped, or others kept from running, has done no
-# more for a message. As that is dear to ask for, the clock is asked first, and not before something wants to know;
-# messages that need none of it pay nothing. One message is worked on at a time in a process; outside of one (tests,
-# tools) there is no bound but the searches' own.
+# Time is processor time of the thread, so a process that was stopped or not scheduled loses none of it. Reading it is
+# expensive, so the clock is read first, and only when a check needs it. Messages without such work pay nothing. A
+# process evaluates one message at a time. Outside of a message (tests, tools) only the searches' own bounds apply.
 
 from libc.stdint cimport uint64_t
 
 from amps._core.shm.platform cimport monotonic_ns, thread_time_ns
 
 cdef enum:
-    WORK_BYTES = 262144            # read more than once, before the clock is read
+    WORK_BYTES = 262144            # bytes read repeatedly between two reads of the clock
 
 
 budget.allowance_ns = 0
@@ -27,12 +26,12 @@ budget.given_up = 0
 
 
 cdef Deadline deadline_after(uint64_t at_most_ns) noexcept nogil:
-    """When a search that begins now must end: with the time of the message, and at the latest after so long."""
+    """The deadline of a search that begins now: the end of the message's time, but at most `at_most_ns` from now."""
     cdef Deadline deadline
     deadline.clock_ns = monotonic_ns() + at_most_ns
     deadline.work_ns = thread_time_ns() + at_most_ns
     if budget.allowance_ns:
-        is_over()  # its time begins, if nobody has asked before
+        is_over()  # sets the deadline of the message if it is not set yet
         deadline.clock_ns = min(deadline.clock_ns, budget.deadline.clock_ns)
         deadline.work_ns = min(deadline.work_ns, budget.deadline.work_ns)
     return deadline
@@ -51,7 +50,7 @@ cdef bint has_passed(Deadline* deadline) noexcept nogil:
 
 
 cdef bint is_over() noexcept nogil:
-    """Whether the time of the current message is over."""
+    """Whether the time of the current message has passed."""
     if budget.allowance_ns == 0:
         return False
     if budget.deadline.clock_ns == 0:
@@ -62,7 +61,7 @@ cdef bint is_over() noexcept nogil:
 
 
 cdef bint is_overworked(uint64_t bytes_) noexcept nogil:
-    """Told by extractors that read a part of the message, of so many bytes, once more: True: they have to give up."""
+    """Count `bytes_` that an extractor reads repeatedly. True: the time has passed and the extractor must stop."""
     budget.worked_bytes += bytes_
     if budget.worked_bytes < WORK_BYTES:
         return False
@@ -78,12 +77,12 @@ cdef void give_up() noexcept nogil:
 
 
 def searches_given_up():
-    """How many searches were given up in this process because they took too long."""
+    """The number of searches in this process that were given up because they took too long."""
     return budget.given_up
 
 
 def message(uint64_t length):
-    """From here on a message of so many bytes is worked on, for tests. None again: `message(0)` ends it."""
+    """Begin a message of `length` bytes, for tests. `message(0)` ends it."""
     if length:
         begin_message(length)
     else:

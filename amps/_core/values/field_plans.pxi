@@ -1,9 +1,9 @@
-# What extractors make of FieldSets before they read: which places of a message hold what is wanted.
+# Plans: the positions in a message that hold the needed fields, which extractors derive from a FieldSet in advance.
 #
-# Types whose messages name no fields translate the paths of a FieldSet to numbers or offsets. That costs a hundred
-# times what reading a message does, so it is done once for a FieldSet, and again when that has grown. One extractor
-# reads the messages of many topics in turn, each with a FieldSet of its own; plans are kept for all of them, within
-# bounds.
+# Types whose messages contain no field names translate the paths of a FieldSet to numbers or offsets. That costs a
+# hundred times as much as reading a message, so it is done once per FieldSet, and again when the FieldSet has grown.
+# One extractor reads the messages of many topics in turn, each with its own FieldSet. It keeps the plans of all of
+# them, up to PLANS_MAX.
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
@@ -16,20 +16,20 @@ cdef extern from "Python.h":
 cdef class FieldPlan:
 
     cdef int make(self, FieldSet fields, int32_t root) except -1:
-        """Make the plan for a node of a FieldSet; there may have been another one before."""
+        """Make the plan for a node of a FieldSet. It replaces an earlier plan, if there was one."""
         raise NotImplementedError
 
 
 cdef class FieldPlans:
 
     def __init__(self, new_plan):
-        """new_plan(): a FieldPlan, not made yet."""
+        """new_plan(): returns a FieldPlan that is not made yet."""
         self.new_plan = new_plan
         self.kept = {}
         self.made = 0
 
     cdef FieldPlan find(self, FieldSet fields, int32_t root):
-        """The plan for a node of a FieldSet, as that is now."""
+        """The plan for a node of a FieldSet in its current state."""
         key = (id(fields), root)
         cdef FieldPlan plan = self.kept.pop(key, None)
         if plan is None:
@@ -45,7 +45,8 @@ cdef class FieldPlans:
         return plan
 
     cdef int make_room(self) except -1:
-        """Forget the plans whose FieldSets only they still hold, or that which was not asked for the longest."""
+        """Remove the plans whose FieldSets have no other owner, and if that is not enough the least recently used plan.
+        """
         cdef FieldPlan plan
         for key, plan in list(self.kept.items()):
             if Py_REFCNT(<PyObject*>plan.fields_wanted) == 1:

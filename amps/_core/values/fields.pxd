@@ -1,4 +1,4 @@
-# How much may be done for one message. See values/evaluation_budget.pxi.
+# The bound on the work for one message. See values/evaluation_budget.pxi.
 
 cimport cython
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
@@ -8,27 +8,27 @@ from amps._core.values.value cimport VALUE_NULL, Arena, Value
 
 cdef enum:
     MESSAGE_NS = 250_000_000       # thousands of searches in a message of ordinary size
-    BYTE_NS = 10                   # of the message: some ten times what a search in linear time takes
-    LARGE_BYTES = 16384            # here what takes linear time can take long, too
+    BYTE_NS = 10                   # per byte of the message: some ten times the time of a search in linear time
+    LARGE_BYTES = 16384            # in larger messages, even work in linear time can take long
 
 
-# What counts is the thread's processor time; before the clock says so it cannot be over.
+# The limit is on the thread's processor time. The clock is compared first: the limit cannot have passed before it.
 cdef struct Deadline:
     uint64_t clock_ns              # of the monotonic clock
     uint64_t work_ns               # of the thread
 
 
 cdef struct EvaluationBudget:
-    uint64_t allowance_ns          # of the current message; 0 = there is none
-    Deadline deadline              # clock_ns 0 = nobody has asked yet
+    uint64_t allowance_ns          # of the current message; 0 = no message
+    Deadline deadline              # clock_ns 0 = not set yet
     uint64_t worked_bytes          # since the clock was read
-    uint64_t given_up              # searches, in all messages
+    uint64_t given_up              # searches that were given up, in all messages
 
 
 cdef EvaluationBudget budget                 # of the process
 
 
-# What every message asks, without a call.
+# The checks for every message, inline.
 cdef inline void begin_message(uint64_t bytes_) noexcept nogil:
     budget.worked_bytes = 0
     budget.allowance_ns = MESSAGE_NS + bytes_ * BYTE_NS
@@ -39,7 +39,7 @@ cdef inline void end_message() noexcept nogil:
     budget.allowance_ns = 0
 
 
-# Whether the current message is so large that every step must ask.
+# Whether the current message is so large that every step of an evaluation must check the budget.
 cdef inline bint is_large() noexcept nogil:
     return budget.allowance_ns > <uint64_t>MESSAGE_NS + LARGE_BYTES * BYTE_NS
 
@@ -59,24 +59,24 @@ cdef bint is_overworked(uint64_t bytes_) noexcept nogil
 cdef void give_up() noexcept nogil
 
 
-# Which fields of a message are wanted, and what was found. See values/fields.pxi.
+# The fields of a message that expressions need, and the values found. See values/fields.pxi.
 
 
 # A step of a path. Node 0 is the root.
 cdef struct PathNode:
-    const uint8_t* name            # of the step that leads here, attributes with their @; NULL for a subscript
+    const uint8_t* name            # of the step to this node, attributes with their @; NULL for a subscript
     uint32_t name_length
     uint32_t index                 # of a subscript
     int32_t parent
-    int32_t slot                   # where values found here go; -1 = nobody wants this very node
+    int32_t slot                   # slot of the values found at this node; -1 = no path ends here
     uint32_t wanted_below          # slots at this node and below it
-    uint32_t children              # nodes whose parent it is and which have a name
-    uint64_t names                 # bits by `name_bit` of these names: most others are told apart by it
+    uint32_t children              # number of named nodes with this parent
+    uint64_t names                 # bits by `name_bit` of the children's names; they exclude most other names
     uint64_t other_names           # the same by `name_other_bit`
-    int32_t* by_bit                # by `name_bit`: the one node with it, -1 = none, -2 = several; NULL = no children
-    int32_t* by_place              # by `name_place`: -2 also for names that take a closer look
-    int32_t first_element          # a node for a subscript of the array found here; -1 = none
-    int32_t next_element           # the next one of the same parent
+    int32_t* by_bit                # child by `name_bit`: -1 = none, -2 = several; NULL = no children
+    int32_t* by_place              # child by `name_place`: -1 = none, -2 = several, or compare in full
+    int32_t first_element          # first node for a subscript of the array at this node; -1 = none
+    int32_t next_element           # next such node with the same parent
 
 
 cdef extern from "name_bits.h" nogil:
@@ -96,7 +96,7 @@ cdef extern from "text_words.h" nogil:
 
 
 cdef class FieldSet:
-    """The fields that somebody wants, as a tree of steps. Slots are numbered from 0 and never change."""
+    """The fields that expressions need, as a tree of steps. Slots are numbered from 0 and never change."""
 
     cdef PathNode* nodes
     cdef readonly uint32_t node_count
@@ -117,7 +117,7 @@ cdef class FieldSet:
     cdef int32_t element(self, int32_t parent, uint32_t index) noexcept nogil
 
 
-# The node of a named step below another one; -1 if nobody wants it, which is what happens most of the time.
+# The child of a node by its name; -1 if no path names it, which is the most frequent case.
 cdef inline int32_t wanted_child(FieldSet fields, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil:
     cdef uint32_t look = name_look(name, length)
     cdef PathNode* node = &fields.nodes[parent]
@@ -131,7 +131,8 @@ cdef inline int32_t wanted_child(FieldSet fields, int32_t parent, const uint8_t*
     return found if node.name_length == length and texts_equal(node.name, name, length) else -1
 
 
-# The same for a name that begins here and ends with a quote; -2: who knows its length must ask. So many bytes are read.
+# The same for a name that begins here and ends with a quote. It reads QUOTED_NAME_BYTES bytes. -2: the name needs a
+# full comparison by `wanted_child`.
 cdef enum:
     QUOTED_NAME_BYTES = 17
 
@@ -148,7 +149,7 @@ cdef struct FieldNode:
     Value value
     int32_t next                   # next value of the same slot; -1 = none
     int32_t previous               # the one before; -1 = none
-    int32_t slot                   # -1 = forgotten
+    int32_t slot                   # -1 = removed
 
 
 cdef struct FieldSlot:
@@ -160,7 +161,7 @@ cdef struct FieldSlot:
 
 @cython.final
 cdef class FieldValues:
-    """What an extractor found in one message: values by slot, in the order of the message."""
+    """The values that an extractor found in one message: by slot, in the order of the message."""
 
     cdef FieldSlot* slots
     cdef uint32_t slot_capacity
@@ -170,12 +171,12 @@ cdef class FieldValues:
     cdef uint32_t node_capacity
     cdef uint32_t nodes_max
     cdef readonly Arena arena
-    cdef object message            # of `read`: kept for as long as the values point into it
+    cdef object message            # of `read`: kept while the values point into it
 
     cdef int begin(self, FieldSet fields) except -1
     cdef int grow(self) except -1
 
-    # Room for one more value of a slot. It holds nothing yet, and moves when the next one is added.
+    # Add a value of a slot. The caller fills it in. The pointer is valid until the next value is added.
     cdef inline Value* add(self, int32_t slot) except NULL:
         cdef FieldSlot* added = &self.slots[slot]
         cdef int32_t at = <int32_t>self.node_count
@@ -204,31 +205,31 @@ cdef class FieldValues:
 cdef class Extractor:
     """Finds fields in messages of one type."""
 
-    cdef uint64_t cut_short        # messages that ended before a field that was wanted, if the type has such messages
+    cdef uint64_t cut_short        # messages that ended before a needed field, for types with such messages
 
     cdef bint extract(
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
     ) except -1
 
 
-# What extractors make of FieldSets before they read. See values/field_plans.pxi.
+# The plans that extractors derive from FieldSets before they read messages. See values/field_plans.pxi.
 
 
 cdef enum:
-    PLANS_MAX = 1024               # a message that cannot be read is tried for each filter by itself
+    PLANS_MAX = 1024               # unreadable messages are read for each filter, with its own FieldSet
 
 
 cdef class FieldPlan:
-    """How messages are read for a node of a FieldSet."""
+    """The way in which messages are read for a node of a FieldSet."""
 
-    cdef FieldSet fields_wanted    # what the plan is made for, as it was; None: for nothing yet
+    cdef FieldSet fields_wanted    # the FieldSet of the plan; None = the plan is not made yet
     cdef uint32_t slots_wanted
     cdef int32_t root_wanted
 
     cdef int make(self, FieldSet fields, int32_t root) except -1
 
 
-# Whether a plan is made for a node of a FieldSet, and that has not grown since: every new path is a new slot.
+# Whether a plan is made for a node of a FieldSet that has not grown since. Every new path adds a slot.
 cdef inline bint is_made_for(FieldPlan self, FieldSet fields, int32_t root) noexcept:
     return (
         self.fields_wanted is fields and self.slots_wanted == fields.slot_count and self.root_wanted == root
@@ -236,11 +237,11 @@ cdef inline bint is_made_for(FieldPlan self, FieldSet fields, int32_t root) noex
 
 
 cdef class FieldPlans:
-    """The plans of one extractor, as many as there is use for."""
+    """The plans of one extractor, up to PLANS_MAX."""
 
     cdef object new_plan
-    cdef dict kept                 # by FieldSet and node, which a plan holds; in the order in which they were asked for
-    cdef readonly uint64_t made    # how many so far
+    cdef dict kept                 # by id of the FieldSet (kept alive by the plan) and node; oldest use first
+    cdef readonly uint64_t made    # number of plans made so far
 
     cdef FieldPlan find(self, FieldSet fields, int32_t root)
     cdef int make_room(self) except -1
@@ -250,25 +251,25 @@ cdef class FieldPlans:
 
 
 cdef enum:
-    ITSELF = -2                    # in place of a node
+    ITSELF = -2                    # in place of a node number
 
 
-# A value, or all the values of a field, which most operators take the first of.
+# A value, or all values of a field. Most operators use the first one.
 cdef struct Operand:
-    int32_t node                   # the field's first value; -1 = it has none; ITSELF = it is `value`
-    Value value                    # NULL if the field has none
+    int32_t node                   # the field's first value; -1 = there is none; ITSELF = the operand is `value`
+    Value value                    # NULL if the field has no value
 
 
 cdef inline Value* first_of(Operand* operand, FieldNode* nodes) noexcept nogil:
     return &nodes[operand.node].value if operand.node >= 0 else &operand.value
 
 
-# The node behind one; -1 behind the last, and behind a value.
+# The node after a node; -1 after the last one, and for a value.
 cdef inline int32_t next_of(int32_t node, FieldNode* nodes) noexcept nogil:
     return nodes[node].next if node >= 0 else -1
 
 
-# What expressions can ask about a message besides its fields. See values/message_context.pxi.
+# The facts about a message that expressions can read besides its fields. See values/message_context.pxi.
 
 
 cdef enum MessageFact:
@@ -287,17 +288,17 @@ cdef enum MessageFact:
     MESSAGE_USER
     MESSAGE_CLIENT_VERSION
     MESSAGE_REMOTE_ADDRESS
-    MESSAGE_FACTS                  # how many a message has; the rest are the instance's
+    MESSAGE_FACTS                  # number of facts of a message; the following ones belong to the instance
     MESSAGE_INSTANCE_NAME = MESSAGE_FACTS
     MESSAGE_INSTANCE_GROUP
     MESSAGE_FACTS_ALL
 
 
 cdef class MessageContext:
-    """Facts about the current message. Who has them at hand writes to `facts`; text must live as long as it stands."""
+    """Facts about the current message. The caller that knows them writes to `facts`; their text must outlive them."""
 
     cdef Value facts[17]           # MESSAGE_FACTS_ALL
-    cdef public bint live          # a delivery, not a query: it is updated now
+    cdef public bint live          # a delivery, not a query: the message is updated now
     cdef Arena arena               # of the message's facts
     cdef Arena instance_arena
 
@@ -310,16 +311,16 @@ cdef class MessageContext:
 cdef struct Destination:
     const uint8_t* name
     uint32_t name_length
-    int32_t value                  # which of the values is written here; -1 = it leads to others
+    int32_t value                  # index of the value that is written here; -1 = an inner node
     int32_t parent
     int32_t first_child
     int32_t next_sibling
-    uint32_t written               # of the values at hand: children that are written; of a last step 1 or 0
-    bint met                       # in the message that is merged into
+    uint32_t written               # for the current values: number of children that are written; for a leaf 1 or 0
+    bint met                       # found in the message that is merged into
 
 
 cdef class Destinations:
-    """Nodes are numbered as those of a FieldSet: 0 is the root."""
+    """The tree of destinations. Nodes have the numbers of a FieldSet: 0 is the root."""
 
     cdef Destination* nodes
     cdef uint32_t node_count
@@ -329,7 +330,7 @@ cdef class Destinations:
     cdef void begin(self, int32_t node) noexcept
 
 
-# The destination of a name below another one; -1: that name is none.
+# The child of a node by its name; -1 if it is not a destination.
 cdef inline int32_t destination(Destinations self, int32_t node, const uint8_t* name, uint32_t length) noexcept:
     return self.tree.child(node, name, length)
 
@@ -338,7 +339,7 @@ cdef inline int32_t destination(Destinations self, int32_t node, const uint8_t* 
 
 
 cdef class ByteBuffer:
-    """Bytes that grow; the memory is used again for the next message."""
+    """A growing byte buffer. Its memory is reused for the next message."""
 
     cdef uint8_t* data
     cdef uint64_t length
@@ -350,7 +351,7 @@ cdef class ByteBuffer:
 
 
 cdef class MessageBuilder:
-    """Writes messages of one type whose fields are known beforehand, into `output`."""
+    """Writes messages of one type, with fields known in advance, into `output`."""
 
     cdef readonly tuple paths
     cdef ByteBuffer output
@@ -362,28 +363,28 @@ cdef class MessageBuilder:
     ) except -1
 
 
-# What the extractors of nested binary formats share. See values/nested.pxi.
+# The common part of the extractors of nested binary formats. See values/nested.pxi.
 
 
 cdef enum:
-    NESTED_DEPTH_MAX = 1000        # of what is wanted; what is stepped over may be deeper
+    NESTED_DEPTH_MAX = 1000        # of needed values; skipped values may be nested deeper
 
 
 cdef class NestedExtractor(Extractor):
-    """Fields of messages that are maps of values, maps and arrays, where the first value of a repeated key counts."""
+    """Fields of messages that are maps of values, maps and arrays. Of a repeated key, the first value counts."""
 
     cdef FieldSet fields
     cdef FieldValues values
     cdef const uint8_t* end        # of the message
-    cdef bint done                 # everything wanted is found
-    cdef uint32_t wanted           # how many fields
-    cdef uint32_t resolved         # wanted fields that later bytes cannot change any more
-    cdef uint32_t arrays           # how many arrays surround the current place
+    cdef bint done                 # all needed values are found
+    cdef uint32_t wanted           # number of needed fields
+    cdef uint32_t resolved         # needed fields that later bytes cannot change
+    cdef uint32_t arrays           # number of arrays around the current position
     cdef uint32_t map_serial
-    cdef uint32_t* met             # by node of the FieldSet: the map in which its key was met last
+    cdef uint32_t* met             # by node of the FieldSet: the last map in which its key was found
     cdef uint32_t met_capacity
-    cdef const uint8_t* leaf_from  # where the last search for a scalar began
-    cdef const uint8_t* leaf_to    # and where it found one; without one, the end of what was searched
+    cdef const uint8_t* leaf_from  # start of the last search for a scalar
+    cdef const uint8_t* leaf_to    # position of the scalar it found, or the end of the searched bytes
 
     cdef int start(
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
@@ -398,7 +399,7 @@ cdef class NestedExtractor(Extractor):
     ) except? NULL
 
 
-# Whether this is the first time that a wanted key is met in a map.
+# Whether a needed key is found for the first time in a map.
 cdef inline bint first_time(NestedExtractor self, int32_t node, uint32_t map_serial) noexcept:
     if self.met[node] == map_serial:
         return False

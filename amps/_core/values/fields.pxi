@@ -1,12 +1,12 @@
-# Which fields of a message somebody wants, and what was found of them.
+# The fields of a message that expressions need, and the values found.
 #
-# A FieldSet is the union of the paths of all live expressions, as a tree of steps: an extractor walks message and tree
-# side by side and steps over whatever the tree does not name. Values go to the *slot* of their path; several values at
-# one path are an array, whatever made them several (expressions.md §9). Message types share all of this; what they have
-# of their own is an Extractor.
+# A FieldSet is the union of the paths of all live expressions, as a tree of steps. An extractor walks message and tree
+# side by side and skips everything that the tree does not name. Values are stored in the *slot* of their path. Several
+# values at one path are an array, for whatever reason there are several (expressions.md §9). All message types share
+# this module; each has its own Extractor.
 #
-# Invariants: a slot keeps its number for as long as the FieldSet lives. FieldValues are good until the next `begin`,
-# and point into the message: nothing of them may be kept.
+# Invariants: a slot keeps its number for the lifetime of the FieldSet. FieldValues are valid until the next `begin`.
+# They point into the message, so no pointer may be kept.
 
 from os import urandom
 
@@ -24,7 +24,7 @@ cdef enum:
     STEPS_MAX = 1000
 
 
-cdef uint64_t SEED = int.from_bytes(urandom(8), "little")  # nobody can know names that collide
+cdef uint64_t SEED = int.from_bytes(urandom(8), "little")  # random, so that no client can choose colliding names
 
 
 cdef int32_t NO_PLACES[NAME_PLACES]  # of nodes without children
@@ -49,7 +49,7 @@ cdef class FieldSet:
         self.slot_nodes = NULL
 
     def __init__(self, paths=()):
-        """paths: tuples of steps, each a name in bytes or, not last, the subscript of an array."""
+        """paths: tuples of steps. A step is a name in bytes or the subscript of an array; the last one is a name."""
         self.node_count = 0
         self.node_capacity = 0
         self.slot_count = 0
@@ -73,7 +73,7 @@ cdef class FieldSet:
         free(self.slot_nodes)
 
     def add(self, path):
-        """The slot of a path, made if it is new."""
+        """Return the slot of a path, which is added if it is new."""
         cdef int32_t node = 0
         cdef int32_t above
         cdef int32_t* grown
@@ -147,7 +147,7 @@ cdef class FieldSet:
             memset(above.by_place, 0xFF, NAME_PLACES * sizeof(int32_t))
         if not name:
             for place in range(NAME_PLACES):
-                above.by_place[place] = -2  # anything may stand behind the quote
+                above.by_place[place] = -2  # any byte may follow the quote
             return
         quoted = name + b'"'
         place = name_place(quoted)
@@ -228,7 +228,7 @@ cdef class FieldSet:
         self.table[at & (self.table_capacity - 1)] = node
 
     cdef int32_t child(self, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil:
-        """The node of a named step below another one; -1 if nobody wants it. `wanted_child` is faster."""
+        """The child of a node by its name; -1 if no path names it. `wanted_child` is faster."""
         cdef uint64_t at
         cdef int32_t found
         cdef PathNode* node
@@ -250,7 +250,7 @@ cdef class FieldSet:
             at += 1
 
     cdef int32_t element(self, int32_t parent, uint32_t index) noexcept nogil:
-        """The node of a subscript of an array; -1 if nobody wants it."""
+        """The node for a subscript of an array; -1 if no path has it."""
         cdef uint64_t at
         cdef int32_t found
         cdef PathNode* node
@@ -274,7 +274,7 @@ cdef class FieldValues:
         self.nodes = NULL
 
     def __init__(self, arena_bytes_max=1 << 28, uint32_t nodes_max=NODES_MAX):
-        """How much text may be made for one message, and how many values may be found in it."""
+        """arena_bytes_max: limit of the text made for one message. nodes_max: limit of the values found in it."""
         self.nodes_max = nodes_max
         self.slot_capacity = 0
         self.slot_count = 0
@@ -287,7 +287,7 @@ cdef class FieldValues:
         free(self.nodes)
 
     cdef int begin(self, FieldSet fields) except -1:
-        """Forget the last message; the next one is looked at for these fields."""
+        """Remove the values of the last message, and prepare for a message that is read for these fields."""
         cdef FieldSlot* grown
         cdef uint32_t slot
         if fields.slot_count > self.slot_capacity:
@@ -305,7 +305,7 @@ cdef class FieldValues:
         return 0
 
     cdef int grow(self) except -1:
-        """Room for more values."""
+        """Make room for more values."""
         cdef FieldNode* grown
         cdef uint32_t capacity
         if self.node_count >= self.nodes_max:
@@ -319,7 +319,7 @@ cdef class FieldValues:
         return 0
 
     cdef void cut(self, FieldSet fields, int32_t top, uint32_t node_count) noexcept:
-        """Forget the values at a node of the tree and below it that were added when there were that many, or more."""
+        """Remove the values at a node and below it that were added after there were `node_count` values."""
         cdef uint32_t at = self.node_count
         cdef FieldNode* node
         cdef FieldSlot* shortened
@@ -334,7 +334,7 @@ cdef class FieldValues:
                 above = fields.nodes[above].parent
             if above != top:
                 continue
-            # The last one of its slot: those that were added later are forgotten already.
+            # It is the last one of its slot: values that were added later are already removed.
             shortened = &self.slots[node.slot]
             shortened.count -= 1
             shortened.last = node.previous
@@ -345,7 +345,9 @@ cdef class FieldValues:
             node.slot = -1
 
     def values_of(self, uint32_t slot):
-        """All values of a slot as Python objects, for tests and tools: None, bool, int, float, bytes."""
+        """All values of a slot as Python objects, for tests and tools: None, bool, int, float, bytes; ... for a
+        container.
+        """
         cdef int32_t node
         found = []
         if slot >= self.slot_count:
@@ -357,7 +359,7 @@ cdef class FieldValues:
         return found
 
     def text_of(self, uint32_t slot):
-        """The first value of a slot as text, a number as the message spells it; None if there is none."""
+        """The first value of a slot as text, a number in the spelling of the message. None if there is no value."""
         cdef Value value
         if slot >= self.slot_count:
             raise IndexError(slot)
@@ -373,18 +375,19 @@ cdef class Extractor:
     cdef bint extract(
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
     ) except -1:
-        """Find the fields in a message. False: it cannot be parsed as far as that needs.
+        """Find the fields in a message. False: the message cannot be parsed as far as the fields require.
 
-        `root` is the node at which the message's paths begin: 0, or another one for a part of a composite message.
+        `root` is the node at which the paths of the message begin: 0, or another node for a part of a composite
+        message.
         """
         raise NotImplementedError
 
     def messages_cut_short(self):
-        """How many messages there were that could be read, but ended before a field that was wanted."""
+        """The number of messages that could be read but ended before a needed field."""
         return self.cut_short
 
     def read(self, message, FieldSet fields, FieldValues values):
-        """The same for Python. The values keep the message, which must not change."""
+        """Find the fields in a message, from Python. The values keep the message, which must not change."""
         cdef const uint8_t[::1] view = message
         cdef const uint8_t* data = NULL
         if view.shape[0]:

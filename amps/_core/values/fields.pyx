@@ -1,4 +1,4 @@
-"""Fields of messages: paths, what was found of them, and how messages with known fields are written."""
+"""Fields of messages: paths, the values found at them, and the writing of messages with known fields."""
 
 include "evaluation_budget.pxi"
 include "fields.pxi"

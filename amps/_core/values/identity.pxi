@@ -9,7 +9,7 @@ cdef uint64_t FNV_PRIME = <uint64_t>0x100000001B3
 
 
 cdef uint64_t hash_bytes(const uint8_t* data, Py_ssize_t length, uint64_t start) noexcept nogil:
-    """The hash; `start` is 0, or differs to hash into another family."""
+    """The hash. A `start` other than 0 selects another hash function of the family."""
     cdef uint64_t value = FNV_OFFSET ^ start
     cdef Py_ssize_t index
     for index in range(length):
@@ -29,12 +29,12 @@ def publisher_id(str client_name):
 
 
 def derived_publisher_id(str client_name, str instance_name):
-    """Publisher id under which the server numbers what this client publishes without a sequence number."""
+    """Publisher id that the server uses for messages of this client without a sequence number."""
     cdef bytes raw = (client_name + "\0" + instance_name).encode("utf-8", "surrogatepass")
     return hash_bytes(<const uint8_t*><const char*>raw, len(raw), 0)
 
 
 def topic_hash(str topic, str message_type):
-    """Hash of a topic and its message type, as topic records carry it."""
+    """Hash of a topic and its message type, as stored in topic records."""
     cdef bytes raw = (message_type + "\0" + topic).encode("utf-8", "surrogatepass")
     return hash_bytes(<const uint8_t*><const char*>raw, len(raw), 0)

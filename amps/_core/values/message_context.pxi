@@ -1,6 +1,6 @@
-# What expressions can ask about a message besides its fields (expressions.md §§10.9 and 10.10).
+# The facts about a message that expressions can read besides its fields (expressions.md §§10.9 and 10.10).
 #
-# A fact that nobody has given is NULL. Facts of a message are forgotten before the next one; the instance's stay.
+# A fact that was not set is NULL. The facts of a message are cleared before the next one; the instance's facts stay.
 
 cimport cython
 from libc.stdint cimport uint64_t
@@ -26,7 +26,7 @@ FACT_NAMES = (
     "amps_instance_name",
     "amps_instance_group",
 )
-"""In the order of MessageFact; functions have the same names."""
+"""The names of the facts, in the order of MessageFact. The functions have the same names."""
 
 
 @cython.auto_pickle(False)
@@ -44,7 +44,7 @@ cdef class MessageContext:
         from_python(instance_group, &self.facts[<int>MESSAGE_INSTANCE_GROUP], self.instance_arena)
 
     cdef void forget(self) noexcept:
-        """Forget the facts of the message, and the text that was copied for them."""
+        """Clear the facts of the message, and the text that was copied for them."""
         cdef int at
         for at in range(<int>MESSAGE_FACTS):
             self.facts[at].kind = VALUE_NULL
@@ -52,14 +52,14 @@ cdef class MessageContext:
         self.arena.clear()
 
     def set(self, str name, value):
-        """Give a fact of the message: None, an int, a float or bytes, which are copied."""
+        """Set a fact of the message: None, an int, a float or bytes, which are copied."""
         cdef uint64_t at = <uint64_t>FACT_NAMES.index(name)
         from_python(value, &self.facts[at], self.arena if at < MESSAGE_FACTS else self.instance_arena)
 
     def get(self, str name):
-        """A fact as it was given."""
+        """The value of a fact."""
         return to_python(&self.facts[<uint64_t>FACT_NAMES.index(name)], self.arena)
 
     def clear(self):
-        """Forget the facts of the message, from Python."""
+        """Clear the facts of the message, from Python."""
         self.forget()

@@ -1,15 +1,15 @@
-# What the extractors of nested binary formats (MessagePack, BSON) share: when a message need not be read further.
+# The common part of the extractors of nested binary formats (MessagePack, BSON): when to stop reading a message.
 #
-# Keys are single: the first value of a repeated one counts, as in JSON. So a wanted key outside any array is settled
-# with its first value, with all that is wanted below it, and a message is read until everything is settled or it
-# ends. Errors behind that go unnoticed (expressions.md §12.3).
+# Of a repeated key the first value counts, as in JSON. So a needed key outside of all arrays is resolved with its first
+# value, together with all needed fields below it. A message is read until everything is resolved or it ends. Errors
+# behind that position are not detected (expressions.md §12.3).
 #
-# A container is a value if there is a scalar in it. What a search for one has gone through need not be gone through
-# again for the containers in it that are wanted, too: it is known where the first scalar is. But a value that is
-# wanted both as itself and as the first element of an array is read twice, and so is what is in it, at every such
-# step of a path; the bound of values/evaluation_budget.pxi ends that.
+# A container is a value if there is a scalar in it. The result of a search for a scalar is kept, so that needed
+# containers inside a searched one are not searched again. But a value that is needed both as itself and as the first
+# element of an array is read twice, with its contents, at each such step of a path. The bound of
+# values/evaluation_budget.pxi ends that.
 #
-# A format's own part is `scan_value`: what stands at a place, for the node of the FieldSet that it belongs to.
+# A format implements `scan_value`: it reads the value at a position, for the node of the FieldSet that it belongs to.
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -17,7 +17,7 @@ from libc.string cimport memset
 
 
 cdef enum:
-    SERIAL_LAST = 0xF0000000       # a message has fewer maps than are left above it
+    SERIAL_LAST = 0xF0000000       # the numbers above this are enough for the maps of one message
 
 
 cdef class NestedExtractor(Extractor):
@@ -53,19 +53,20 @@ cdef class NestedExtractor(Extractor):
         return 0
 
     cdef uint32_t new_map(self) noexcept:
-        """A number for a map, by which its keys are told from those of other maps."""
+        """Return a number for a map, by which its keys are distinguished from those of other maps."""
         self.map_serial += 1
         return self.map_serial
 
     cdef const uint8_t* scan_member(
         self, const uint8_t* at, uint8_t tag, int32_t node, uint32_t depth
     ) except? NULL:
-        """A wanted member's value, and whether it was the last thing wanted. tag: what the format says of its type."""
+        """Read the value of a needed member, and set `done` if it was the last one. tag: the type in the format's code.
+        """
         cdef int32_t first
         cdef const uint8_t* behind
         cdef uint32_t before = self.resolved
         if self.fields.nodes[node].first_element >= 0 and not self.is_array(tag):
-            first = self.fields.element(node, 0)  # a value by itself is its own first element
+            first = self.fields.element(node, 0)  # a single value is also its own first element
             if first >= 0:
                 behind = self.scan_value(at, tag, first, depth)
                 if behind == NULL or is_overworked(<uint64_t>(behind - at)):
@@ -79,7 +80,10 @@ cdef class NestedExtractor(Extractor):
     cdef const uint8_t* scan_value(
         self, const uint8_t* at, uint8_t tag, int32_t node, uint32_t depth
     ) except? NULL:
-        """A value that is wanted, or something in it. The place behind it, or NULL: malformed."""
+        """Read a needed value, or one that contains needed values.
+
+        Return the position behind it, or NULL: malformed.
+        """
         raise NotImplementedError
 
     cdef bint is_array(self, uint8_t tag) noexcept:

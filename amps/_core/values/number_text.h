@@ -1,7 +1,7 @@
-/* Numbers from text, exactly: what fits 64 bits is an integer, everything else the nearest double.
+/* Conversion of text to numbers, exactly: an integer if it fits 64 bits, otherwise the nearest double.
  *
- * Short decimals take one multiplication or division of doubles that are exact themselves, which rounds once and so is
- * right; all others go through the C library, with as many digits as can make a difference. */
+ * A short decimal takes one multiplication or division of two doubles that are exact. It rounds once, so the result is
+ * the nearest double. All others use the C library, with as many digits as can make a difference. */
 #ifndef AMPS_NUMBER_TEXT_H
 #define AMPS_NUMBER_TEXT_H
 
@@ -16,7 +16,8 @@
 
 #include "number_word.h"
 
-/* No double needs more significant digits than 767 to be told from its neighbours; one more stands for all the rest. */
+/* No double needs more than 767 significant digits to be distinguished from its neighbours. One more digit stands for
+ * all further ones. */
 enum { NUMBER_TEXT_DIGITS_MAX = 770 };
 enum { NUMBER_TEXT_EXPONENT_MAX = 100000 };
 
@@ -25,7 +26,7 @@ static locale_t number_text_locale = (locale_t)0;
 __attribute__((constructor)) static void number_text_prepare(void) {
     number_text_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
-
+/* The digits begin with the first one that is not zero. A decimal point among them is skipped. */
 /* digits: from the first that is not zero; the decimal point among them is passed over. */
 static double number_text_slow(const uint8_t *at, const uint8_t *end, int64_t exponent) {
     char copy[NUMBER_TEXT_DIGITS_MAX + 40];
@@ -49,7 +50,7 @@ static double number_text_slow(const uint8_t *at, const uint8_t *end, int64_t ex
     return strtod_l(copy, NULL, number_text_locale);
 }
 
-/* Take in all digits that come; what does not fit any more is not added. */
+/* Read all following digits. On overflow, further digits are skipped. */
 static inline const uint8_t *number_text_digits(
     const uint8_t *at, const uint8_t *end, uint64_t *mantissa, int *overflow
 ) {
@@ -67,11 +68,12 @@ static inline const uint8_t *number_text_digits(
     return at;
 }
 
-/* [+-] digits [. digits] [e [+-] digits], digits missing on one side of the point only, nothing before or behind. */
+/* The form is [+-] digits [. digits] [e [+-] digits]. Digits may be missing on one side of the point, and no other
+ * bytes may surround it. */
 static int number_text_parse(const uint8_t *at, const uint8_t *end, number_text_value *number) {
     const uint8_t *digits, *digits_end, *point;
     uint64_t mantissa = 0;
-    int64_t count;  /* of digits read, zeros in front included */
+    int64_t count;  /* of the digits read, including leading zeros */
     int64_t exponent = 0;
     int negative = 0, overflow = 0, is_double = 0;
     double result;

@@ -1,8 +1,8 @@
-/* Numbers of at most eight characters and a minus, which is what most are.
+/* Numbers of at most eight characters and a minus. Most numbers have this form.
  *
- * All their characters are one word, whose digits are found and put together all at once. The numbers of messages
- * differ in their count of digits, and a loop over them is left where no processor expects it.
- * Longer numbers, and those with an exponent or a plus, are for number_text.h. */
+ * All characters are loaded into one word, whose digits are recognised and combined at once. The numbers of messages
+ * differ in their count of digits, so the end of a loop over them would be mispredicted.
+ * Longer numbers, and those with an exponent or a plus, are handled by number_text.h. */
 #ifndef AMPS_NUMBER_WORD_H
 #define AMPS_NUMBER_WORD_H
 
@@ -21,7 +21,7 @@ static const double number_powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6, 
 
 static inline int number_text_is_digit(uint8_t byte) { return (uint8_t)(byte - '0') < 10; }
 
-/* Four or eight characters as a word in which the first is lowest. */
+/* Four or eight characters as a word, with the first one in the lowest byte. */
 static inline uint64_t number_four(const uint8_t *at) {
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
@@ -30,22 +30,23 @@ static inline uint64_t number_word(const uint8_t *at) {
     return number_four(at) | number_four(at + 4) << 32;
 }
 
-/* What makes of digits their numbers; then the top bit of each byte that is none, and maybe of some above it. */
+/* XOR with this converts digits to their values. Then number_others sets the top bit of each byte that is not a digit,
+ * and possibly of some bytes above it. */
 static const uint64_t NUMBER_ZEROS = 0x3030303030303030u;
 
 static inline uint64_t number_others(uint64_t word) {
     return (word | (word + 0x7676767676767676u)) & 0x8080808080808080u;
 }
 
-/* The number of eight digits: of neighbours, then of pairs, then of fours. */
+/* The number of eight digits: neighbours are combined first, then pairs, then groups of four. */
 static inline uint64_t number_of_eight(uint64_t word) {
     word = word * 10 + (word >> 8);
     return ((word & 0x000000FF000000FFu) * 0x000F424000000064u +
             ((word >> 16) & 0x000000FF000000FFu) * 0x0000271000000001u) >> 32;
 }
 
-/* Digits with at most one point among them, and maybe a minus in front. NONE: of another form, if of any. The double is
- * the nearest, for it comes of one division of doubles that are exact. */
+/* Parse digits with at most one point among them, and an optional minus in front. NONE: it has another form, or is not
+ * a number. A double is the nearest one, because it is the quotient of two exact doubles. */
 static inline int number_word_parse(const uint8_t *at, uint32_t length, number_text_value *number) {
     uint64_t word, others, before;
     uint32_t place;
@@ -59,7 +60,7 @@ static inline int number_word_parse(const uint8_t *at, uint32_t length, number_t
     } else {
         word = at[0] | (uint32_t)at[length >> 1] << 8 * (length >> 1) | (uint32_t)at[length - 1] << 8 * (length - 1);
     }
-    word = (word ^ NUMBER_ZEROS) << (64 - 8 * length);  /* with zeros in front */
+    word = (word ^ NUMBER_ZEROS) << (64 - 8 * length);  /* with leading zeros */
     others = number_others(word);
     if (others == 0) {
         number->integer = (int64_t)number_of_eight(word);
@@ -69,7 +70,7 @@ static inline int number_word_parse(const uint8_t *at, uint32_t length, number_t
     place = (uint32_t)__builtin_ctzll(others) & 56;
     if ((word >> place & 0xFF) != ('.' ^ '0') || length == 1) return NUMBER_TEXT_NONE;
     before = word & (((uint64_t)1 << place) - 1);
-    word = (word ^ before ^ (uint64_t)('.' ^ '0') << place) | before << 8;  /* what is before the point, over it */
+    word = (word ^ before ^ (uint64_t)('.' ^ '0') << place) | before << 8;  /* shift these digits over the point */
     if (number_others(word)) return NUMBER_TEXT_NONE;
     result = (double)number_of_eight(word) / number_powers[7 - place / 8];
     number->double_ = negative ? -result : result;

@@ -1,5 +1,5 @@
-/* A text in two words, to compare it and to look it up by. Names and most constants have at most 16 bytes: then the words
- * and the length are all of the text, and whoever compares these has compared the text, without a call or a loop. */
+/* A text in two words, for comparison and lookup. Names and most constants have at most 16 bytes. Then the words and
+ * the length contain the whole text, so comparing them compares the text without a call or a loop. */
 
 #ifndef AMPS_TEXT_WORDS_H
 #define AMPS_TEXT_WORDS_H
@@ -18,7 +18,8 @@ static inline int words_equal(TextWords left, TextWords right) {
     return ((left.first ^ right.first) | (left.last ^ right.last)) == 0;
 }
 
-/* All bytes of a text of at most 16. From four on its length decides nothing: four halves of words, which overlap. */
+/* All bytes of a text of at most 16 bytes. From four bytes on there is no branch on the length: the text is copied as
+ * four half words, which may overlap. */
 static inline TextWords short_text_words(const uint8_t *text, uint32_t length) {
     TextWords words = {0, 0};
     if (length >= 4) {
@@ -36,20 +37,20 @@ static inline TextWords short_text_words(const uint8_t *text, uint32_t length) {
     return words;
 }
 
-/* Whether two texts of this length are the same. */
+/* Whether two texts of this length are equal. */
 static inline int texts_equal(const uint8_t *left, const uint8_t *right, uint32_t length) {
     if (length <= TEXT_WORDS_BYTES) return words_equal(short_text_words(left, length), short_text_words(right, length));
     return memcmp(left, right, length) == 0;
 }
 
-/* Both halves of a product: every bit of it depends on all bits of both words. Who does not know the seed cannot tell
- * which words come out alike. */
+/* Both halves of a product: every bit of the result depends on all bits of both words. Without the seed it cannot be
+ * predicted which words have the same result. */
 static inline uint64_t words_mixed(uint64_t first, uint64_t last, uint64_t seed) {
     unsigned __int128 product = (unsigned __int128)(first ^ seed) * (last ^ (seed >> 32 | seed << 32));
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Of a longer text: a mixture of what stands before its last eight bytes, and these. */
+/* The words of a text. For a longer text: a mixture of all bytes before its last eight, and those last eight bytes. */
 static inline TextWords text_words(const uint8_t *text, uint32_t length, uint64_t seed) {
     TextWords words = {0, 0};
     if (length <= TEXT_WORDS_BYTES) return short_text_words(text, length);

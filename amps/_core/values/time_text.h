@@ -1,7 +1,8 @@
-/* Times as text and back, always UTC, with the C library's names for the parts and `%f`, `%03f` for fractions.
+/* Conversion of times to text and back, always in UTC, with the conversion characters of strftime(3), and `%f`, `%03f`
+ * for fractions.
  *
- * Reading is done here rather than by strptime(3), which knows no fractions, wants texts that end in a NUL and follows
- * the locale. */
+ * Text is not read with strptime(3), which does not support fractions, needs texts that end in a NUL and depends on the
+ * locale. */
 #ifndef AMPS_TIME_TEXT_H
 #define AMPS_TIME_TEXT_H
 
@@ -16,7 +17,7 @@ static inline int64_t time_floor_divide(int64_t number, int64_t by) {
     return number / by - (number % by < 0);
 }
 
-/* Days from 1970-01-01 of a date of the Gregorian calendar. Years begin in March here, so that leap days come last. */
+/* Days from 1970-01-01 of a date of the Gregorian calendar. Years begin in March here, so that leap days are last. */
 static int64_t time_days(int64_t year, int month, int day) {
     int64_t era, year_of_era, day_of_year;
     if (month <= 2) year--;
@@ -26,13 +27,13 @@ static int64_t time_days(int64_t year, int month, int day) {
     return era * 146097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719468;
 }
 
-/* The text's length, or -1: too long, or a time that has no year. */
+/* Write a time. Return the length of the text, or -1: it is too long, or the time has no date. */
 static int time_text_write(const uint8_t *format, const uint8_t *end, double seconds, char *out) {
     int64_t micros, whole;
     struct tm parts;
     time_t clock;
     int fraction, length = 0;
-    if (!(seconds > -6.3e10 && seconds < 2.6e11)) return -1; /* from before our era to the year 9999 and somewhat on */
+    if (!(seconds > -6.3e10 && seconds < 2.6e11)) return -1; /* from before the year 1 to beyond the year 9999 */
     micros = (int64_t)(seconds * 1e6 + (seconds < 0 ? -0.5 : 0.5));
     whole = time_floor_divide(micros, 1000000);
     fraction = (int)(micros - whole * 1000000);
@@ -63,7 +64,7 @@ static int time_text_write(const uint8_t *format, const uint8_t *end, double sec
         } else if (piece[piece_length - 1] == 'Z') {
             made_length = snprintf(made, sizeof made, "UTC");
         } else {
-            piece[piece_length++] = '.'; /* so that nothing made can be told from too much */
+            piece[piece_length++] = '.'; /* so that an empty result differs from one that is too long */
             piece[piece_length] = 0;
             made_length = (int)strftime(made, sizeof made, piece, &parts) - 1;
             if (made_length < 0) return -1;
@@ -78,7 +79,7 @@ static int time_text_write(const uint8_t *format, const uint8_t *end, double sec
 typedef struct {
     int64_t year, century, epoch;
     int month, day, hour, minute, second, day_of_year, fraction_micros, offset_seconds;
-    int year_in_century, has_century, has_epoch, has_date, half_day; /* half_day: 0 none given, 1 am, 2 pm */
+    int year_in_century, has_century, has_epoch, has_date, half_day; /* half_day: 0 not given, 1 am, 2 pm */
     int is_twelve_hours;
 } time_text_parts;
 
@@ -98,7 +99,7 @@ static int time_text_small(const uint8_t **at, const uint8_t *end, int low, int 
     return 1;
 }
 
-/* Which of the names stands here, whole or its first three letters; -1 if none. */
+/* The index of the name at this position, in full or as its first three letters; -1 if there is none. */
 static int time_text_name(const uint8_t **at, const uint8_t *end, const char *const *names, int count) {
     for (int which = 0; which < count; which++) {
         for (int shortened = 0; shortened < 2; shortened++) {
@@ -143,7 +144,7 @@ static int time_text_parse(const uint8_t **text, const uint8_t *end, const uint8
         for (; format < format_end && *format >= '0' && *format <= '9'; format++) millis = *format == '3';
         if (format < format_end && (*format == 'E' || *format == 'O')) format++;
         if (format == format_end) return 0;
-        /* As in strptime(3), blanks may stand before a number. */
+        /* As in strptime(3), blanks are allowed before a number. */
         if (*format && strchr("CdeHIjklmMSUuVwWyYsg", *format)) while (at < end && time_text_blank(*at)) at++;
         switch (*format++) {
         case '%': if (at == end || *at++ != '%') return 0; break;
@@ -230,8 +231,8 @@ static int time_text_parse(const uint8_t **text, const uint8_t *end, const uint8
     return 1;
 }
 
-/* Seconds since 1970-01-01T00:00Z of a text that the format describes to its end; what the format leaves out is that
- * moment's. */
+/* Set the seconds since 1970-01-01T00:00Z of a text that the format describes completely. Parts that the format does
+ * not contain have the values of that time. Return 0 if the text does not match. */
 static int time_text_read(const uint8_t *text, const uint8_t *end, const uint8_t *format, const uint8_t *format_end,
                           double *seconds) {
     time_text_parts parts = {.year = 1970, .month = 1, .day = 1, .year_in_century = -1};

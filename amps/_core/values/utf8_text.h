@@ -1,6 +1,6 @@
-/* Whether bytes are text: message types that tell text from bytes are written as one or the other.
+/* Whether bytes are text: message types that distinguish text from bytes write them as one or the other.
  *
- * UTF-8 as RFC 3629 has it: no surrogates, nothing above U+10FFFF, no forms longer than need be.
+ * UTF-8 as in RFC 3629: no surrogates, nothing above U+10FFFF, no overlong forms.
  */
 #ifndef AMPS_UTF8_TEXT_H
 #define AMPS_UTF8_TEXT_H
@@ -25,8 +25,8 @@ static inline bool utf8_is_valid(const uint8_t *at, const uint8_t *end)
             at += 1;
             continue;
         }
-        /* The second byte has bounds of its own after some first bytes: these shut out what is too long, too high
-         * or a surrogate. */
+        /* After some first bytes the second byte has other bounds, which exclude overlong forms, characters above
+         * U+10FFFF and surrogates. */
         uint8_t low = 0x80, high = 0xBF;
         int more;
         if (first >= 0xC2 && first <= 0xDF) {

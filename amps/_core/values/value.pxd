@@ -1,4 +1,4 @@
-# See values/identity.pxi.
+# Publisher ids and hashes. See values/identity.pxi.
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
@@ -9,8 +9,8 @@ cdef uint64_t hash_bytes(const uint8_t* data, Py_ssize_t length, uint64_t start)
 # One value: of a field, of a constant, or in the middle of an expression. See values/value.pxi.
 
 
-# What a value is. Scanners leave the RAW kinds behind, which are settled when somebody looks (`settle`): most fields of
-# a message are never looked at, or only as text.
+# The kind of a value. Scanners produce the RAW kinds, which are settled when an expression reads them (`settle`): most
+# fields of a message are never read, or only as text.
 cdef enum ValueKind:
     VALUE_NULL = 0
     VALUE_BOOLEAN = 1              # number.integer: 0 or 1
@@ -18,15 +18,15 @@ cdef enum ValueKind:
     VALUE_UNSIGNED = 3             # number.unsigned_integer: above the largest signed integer, never below
     VALUE_DOUBLE = 4               # number.double_; NaN is one
     VALUE_STRING = 5               # text, at least one byte: the empty string is NULL
-    VALUE_CONTAINER = 6            # an object, map or sub-message: present, without a value of its own
-    VALUE_RAW_NUMBER = 7           # text of a number, as JSON writes it
+    VALUE_CONTAINER = 6            # an object, map or sub-message: it exists, but has no value of its own
+    VALUE_RAW_NUMBER = 7           # text of a number, as in JSON
     VALUE_RAW_STRING = 8           # text between the quotes of a JSON string that has escapes
     VALUE_RAW_TEXT = 9             # text of a format without types: number or string, NULL if empty
 
 
 cdef enum ValueFlag:
-    VALUE_HAS_TEXT = 1             # a number as it stood in the message: its text is kept
-    VALUE_INFERRED = 2             # of a format without types: against a string, its text is what counts
+    VALUE_HAS_TEXT = 1             # a number with its text as in the message
+    VALUE_INFERRED = 2             # from a format without types: compared with a string, its text counts
 
 
 cdef union Number:
@@ -62,7 +62,7 @@ cdef enum Comparison:
 
 
 cdef class Arena:
-    """Memory for text that is made while one message is worked on; all of it is given up at once."""
+    """Memory for text that is made for one message. All of it is released at once."""
 
     cdef list blocks
     cdef uint8_t* next
@@ -84,7 +84,7 @@ cdef extern from "number_word.h" nogil:
     int number_word_parse(const uint8_t* at, uint32_t length, number_text_value* number)
 
 
-# Make a value of a number that a scanner left, if it is a short one; else nothing is changed.
+# Settle a short number in raw form. Other values are not changed.
 cdef inline void settle_short_number(Value* value) noexcept nogil:
     cdef number_text_value parsed
     cdef int found
@@ -94,7 +94,7 @@ cdef inline void settle_short_number(Value* value) noexcept nogil:
     if found == NUMBER_TEXT_NONE:
         return
     value.flags |= VALUE_HAS_TEXT if value.kind == VALUE_RAW_NUMBER else VALUE_HAS_TEXT | VALUE_INFERRED
-    value.number.integer = parsed.integer  # or the double: these are its bits
+    value.number.integer = parsed.integer  # or the bits of the double
     value.kind = VALUE_INTEGER if found == NUMBER_TEXT_INTEGER else VALUE_DOUBLE
 
 
@@ -118,14 +118,14 @@ cdef struct SetSlot:
 
 
 cdef class ConstantSet:
-    """Answers whether a value is equal to one of the members, as `=` would."""
+    """Tests whether a value is equal to one of its members, as `=` does."""
 
     cdef Arena arena
     cdef Value* members
     cdef uint32_t member_count
     cdef SetSlot* texts            # members that are strings
     cdef SetSlot* numbers          # members that are numbers
-    cdef SetSlot* converted        # members that are strings with the form of a number, by their number
+    cdef SetSlot* converted        # members that are strings with the form of a number, by the number
     cdef uint32_t capacity         # of each, a power of two
 
     cdef void enter(self, SetSlot* table, uint64_t hash_, uint32_t member) noexcept

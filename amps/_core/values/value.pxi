@@ -1,12 +1,11 @@
-# Values of expressions: what they are, how they convert and how they compare (expressions.md §§4 to 6).
+# Values of expressions: their kinds, conversion and comparison (expressions.md §§4 to 6).
 #
-# Scanners leave text behind as it stands in the message; `settle` makes a value of it, once, when somebody looks.
-# Text that has to be made (escapes resolved, numbers written) comes from an Arena and is good until that is cleared.
-# No Python object is made here except by `to_python`, and none is kept.
+# Scanners keep text as it is in the message; `settle` converts it to a value, once, when an expression reads it. Text
+# that must be made (escapes resolved, numbers written) is allocated in an Arena and valid until that is cleared. Only
+# `to_python` creates Python objects, and none is kept.
 #
-# Invariants: a settled value is of one of the kinds up to VALUE_CONTAINER. VALUE_STRING is never empty, for the empty
-# string is NULL. VALUE_UNSIGNED is above the largest signed integer, so that a number has one integer form only.
-
+# Invariants: a settled value has one of the kinds up to VALUE_CONTAINER. VALUE_STRING is never empty, because the empty
+# string is NULL. VALUE_UNSIGNED is above the largest signed integer, so that a number has only one integer form.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free
 from libc.math cimport NAN, isnan
@@ -28,7 +27,7 @@ cdef enum:
     LESS = -1
     SAME = 0
     GREATER = 1
-    UNORDERED = 2                  # one of them is NULL or not a number: every comparison is false
+    UNORDERED = 2                  # one of them is NULL or not a number, so every comparison is false
 
 cdef Py_ssize_t TEXT_BYTES_MAX = 0xFFFFFFFF
 
@@ -36,7 +35,7 @@ cdef Py_ssize_t TEXT_BYTES_MAX = 0xFFFFFFFF
 cdef class Arena:
 
     def __init__(self, limit_bytes=1 << 28):
-        """limit_bytes: how much text may be made between two calls of `clear`."""
+        """limit_bytes: limit of the text that may be made between two calls of `clear`."""
         self.blocks = []
         self.next = NULL
         self.end = NULL
@@ -44,7 +43,7 @@ cdef class Arena:
         self.used_bytes = 0
 
     cdef uint8_t* reserve(self, uint64_t length) except NULL:
-        """That many bytes, good until `clear`."""
+        """Allocate `length` bytes, which are valid until `clear`."""
         cdef uint8_t* reserved
         cdef uint64_t size
         if length > self.limit_bytes - self.used_bytes:
@@ -61,7 +60,7 @@ cdef class Arena:
         return reserved
 
     cdef void clear(self) noexcept:
-        """Give everything up; the first block, if it is of the usual size, is kept for the next message."""
+        """Release all memory. The first block is kept for the next message if it has the usual size."""
         if self.used_bytes == 0:
             return
         self.used_bytes = 0
@@ -80,19 +79,19 @@ cdef class Arena:
         return self.used_bytes
 
     def take(self, uint64_t length):
-        """Reserve that many bytes, for tests of the limit."""
+        """Reserve `length` bytes, for tests of the limit."""
         self.reserve(length)
 
     def reset(self):
-        """Give everything up, from Python."""
+        """Release all memory, from Python."""
         self.clear()
 
 
 cdef bint number_from_text(const uint8_t* text, uint32_t length, Value* number) noexcept nogil:
-    """Kind and number of a text that has the form of a number; False, and nothing changed, if it has not."""
+    """Set kind and number from a text with the form of a number. False: it has another form, and nothing is changed."""
     cdef number_text_value parsed
     cdef int found
-    if length == 0 or text[0] > c"9":  # which most texts are: digits, signs and the point are not above it
+    if length == 0 or text[0] > c"9":  # true for most texts: digits, signs and the point are not above "9"
         return False
     found = number_word_parse(text, length, &parsed)
     if found == NUMBER_TEXT_NONE:
@@ -140,7 +139,7 @@ cdef uint8_t* put_utf8(uint8_t* out, uint32_t character) noexcept nogil:
 
 
 cdef uint8_t* unescape(const uint8_t* at, const uint8_t* end, uint8_t* out) noexcept nogil:
-    """Resolve the escapes of a JSON string, which the scanner has found valid. No text grows by that."""
+    """Resolve the escapes of a JSON string, which the scanner has validated. The result is never longer."""
     cdef uint32_t character
     cdef uint32_t low
     while at < end:
@@ -176,7 +175,7 @@ cdef uint8_t* unescape(const uint8_t* at, const uint8_t* end, uint8_t* out) noex
 
 
 cdef int settle(Value* value, Arena arena) except -1:
-    """Make a value of what a scanner left."""
+    """Convert a value from the raw form of a scanner."""
     cdef uint8_t* made
     if value.kind <= VALUE_CONTAINER:
         return 0
@@ -201,7 +200,7 @@ cdef int settle(Value* value, Arena arena) except -1:
 
 
 cdef int to_number(Value* value, Arena arena) except -1:
-    """A number or NULL; text without the form of a number is NaN."""
+    """Convert to a number or NULL. Text without the form of a number is NaN."""
     if value.kind > VALUE_CONTAINER:
         settle(value, arena)
     if value.kind == VALUE_BOOLEAN:
@@ -216,7 +215,7 @@ cdef int to_number(Value* value, Arena arena) except -1:
 
 
 cdef int to_text(Value* value, Arena arena) except -1:
-    """A string or NULL."""
+    """Convert to a string or NULL."""
     cdef char* written
     cdef uint8_t digits[24]
     cdef uint32_t at = 24
@@ -264,7 +263,7 @@ cdef int put_text(Value* value, const uint8_t* text, uint32_t length, Arena aren
 
 
 cdef int truth_of(Value* value, Arena arena) except -1:
-    """As a condition: NULL and NaN are neither true nor false, text counts as its number."""
+    """The truth of a value as a condition: NULL and NaN are neither true nor false; text counts as its number."""
     cdef Value number
     if value.kind > VALUE_CONTAINER:
         settle(value, arena)
@@ -289,7 +288,7 @@ cdef inline int ordered(bint less, bint greater) noexcept nogil:
 
 
 cdef int integer_to_double(const Value* left, double right) noexcept nogil:
-    """An integer against a double, without rounding either."""
+    """Compare an integer with a double, without rounding either."""
     cdef int64_t integer
     cdef uint64_t unsigned_integer
     cdef double whole
@@ -347,8 +346,8 @@ cdef int compare_texts(const Value* left, const Value* right) noexcept nogil:
 
 
 cdef int compare_text_to_number(const Value* text, const Value* number, bint equality) noexcept nogil:
-    """Text that has no form of a number is above every number. Of a field of a format without types it is the text
-    that counts when it is asked for equality with a string, but not with another such field (§14.3)."""
+    """Text without the form of a number is above every number. If a field comes from a format without types, its text
+    is compared for equality with a string, but not with another such field (§14.3)."""
     cdef Value converted
     if equality and number.flags & VALUE_INFERRED and not text.flags & VALUE_INFERRED:
         return compare_texts(text, number)
@@ -380,7 +379,7 @@ cdef int relation(Value* left, Value* right, bint equality, Arena arena) except 
 
 
 cdef int compare(Value* left, Value* right, int comparison, Arena arena) except -1:
-    """Whether the comparison is true. With NULL or NaN none is."""
+    """Whether the comparison is true. No comparison with NULL or NaN is."""
     cdef int found = relation(left, right, comparison <= COMPARE_NE, arena)
     if found == UNORDERED:
         return False
@@ -416,7 +415,7 @@ cdef object to_python(Value* value, Arena arena):
 
 
 cdef int from_python(object made, Value* value, Arena arena) except -1:
-    """The value of None, a bool, int, float or bytes; text is copied to the arena."""
+    """Convert None, a bool, int, float or bytes to a value. Text is copied to the arena."""
     value.kind = VALUE_NULL
     value.flags = 0
     value.length = 0
@@ -442,7 +441,7 @@ cdef int from_python(object made, Value* value, Arena arena) except -1:
         value.number.double_ = made
     elif isinstance(made, bytes):
         if len(made) > TEXT_BYTES_MAX:
-            raise ValueError(f"a text of {len(made)} bytes; the longest has {TEXT_BYTES_MAX}")
+            raise ValueError(f"a text of {len(made)} bytes; the maximum is {TEXT_BYTES_MAX}")
         if made:
             put_text(value, <const uint8_t*>PyBytes_AS_STRING(made), <uint32_t>len(made), arena)
             value.kind = VALUE_STRING
@@ -452,7 +451,7 @@ cdef int from_python(object made, Value* value, Arena arena) except -1:
 
 
 cdef int from_specimen(object made, Value* value, Arena arena) except -1:
-    """As from_python; a pair of a kind's name and bytes is what a scanner leaves."""
+    """As from_python; a pair of the name of a kind and bytes is the raw form of a scanner."""
     if isinstance(made, tuple):
         name, text = made
         from_python(text, value, arena)
@@ -469,8 +468,8 @@ cdef int from_specimen(object made, Value* value, Arena arena) except -1:
 def convert(made, str how):
     """Settle a value ("value") or convert it ("number", "text", "truth"), for tests and tools.
 
-    made: None, bool, int, float, bytes, or what a scanner leaves: a pair of "number", "string" (JSON, with escapes),
-    "text" (of a format without types) or "container", and bytes.
+    made: None, bool, int, float, bytes, or the raw form of a scanner: a pair of "number", "string" (JSON, with
+    escapes), "text" (of a format without types) or "container", and bytes.
     """
     cdef Arena arena = Arena()
     cdef Value value

@@ -179,7 +179,7 @@ def test_a_name_is_given_once_whatever_its_case(library: Path) -> None:
     )
     ((line, text),) = errors_of(inner)
     assert line == 9
-    assert "F is there already" in text
+    assert "F exists already" in text
 
 
 def test_a_module_for_security_has_no_functions() -> None:

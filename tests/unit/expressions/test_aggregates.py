@@ -445,7 +445,7 @@ def test_several_groups_of_one_projection() -> None:
         ("GROUP_CONCAT(/a, /b) AS /a", 17, "the delimiter of GROUP_CONCAT must be a string in quotes"),
         ("GROUP_CONCAT(/a, 1) AS /a", 17, "the delimiter of GROUP_CONCAT must be a string in quotes"),
         ("SUM(/a)", 0, "this value needs a name: ... AS /field"),
-        ("SUM(AVG(/a)) AS /a", 4, "SUM cannot aggregate what AVG did"),
+        ("SUM(AVG(/a)) AS /a", 4, "SUM cannot aggregate the result of AVG"),
     ],
 )
 def test_refused_texts(text: str, position: int, reason: str) -> None:

@@ -290,7 +290,7 @@ def test_broken_pattern_where_no_program_is_made() -> None:
 def test_aggregates_outside_projections(usage: Usage) -> None:
     """15.54"""
     error = refused("1 < SUM(/qty)", usage)
-    assert error.reason == "SUM aggregates, which only the projection of a view can"
+    assert error.reason == "SUM aggregates, which is allowed only in the projection of a view"
     assert error.position == 4
 
 
@@ -304,8 +304,8 @@ def test_aggregates_in_projections() -> None:
 @pytest.mark.parametrize(
     ("text", "position", "reason"),
     [
-        ("SUM(/a + MAX(/b))", 9, "SUM cannot aggregate what MAX did"),
-        ("SUM(IF(/a, COUNT(*), 1))", 11, "SUM cannot aggregate what COUNT did"),
+        ("SUM(/a + MAX(/b))", 9, "SUM cannot aggregate the result of MAX"),
+        ("SUM(IF(/a, COUNT(*), 1))", 11, "SUM cannot aggregate the result of COUNT"),
         ("SUM(UNIX_TIMESTAMP())", 4, "UNIX_TIMESTAMP is not deterministic, so SUM cannot aggregate it"),
         ("1 + AVG(/a + ABS(LAST_READ()))", 17, "LAST_READ is not deterministic, so AVG cannot aggregate it"),
     ],
@@ -331,7 +331,7 @@ def test_deterministic_only(name: str) -> None:
 @pytest.mark.parametrize("usage", [Usage.FILTER, Usage.FIELD, Usage.ENRICHMENT])
 def test_qualifiers(usage: Usage) -> None:
     error = refused("/b = [orders]./a", usage)
-    assert error.reason == "a field with [topic] belongs into the projection of a view only"
+    assert error.reason == "a field with [topic] is allowed only in the projection of a view"
     assert error.position == 5
 
 
@@ -342,7 +342,7 @@ def test_qualifiers_in_projections() -> None:
 @pytest.mark.parametrize("usage", [Usage.FILTER, Usage.FIELD, Usage.PROJECTION])
 def test_previous(usage: Usage) -> None:
     error = refused("COALESCE(/a, /a OF PREVIOUS)", usage)
-    assert error.reason == "OF PREVIOUS belongs into the enrichment of a SOW topic only"
+    assert error.reason == "OF PREVIOUS is allowed only in the enrichment of a SOW topic"
     assert error.position == 13
 
 
@@ -392,7 +392,7 @@ def test_destination(text: str, usage: Usage, destination: tuple[bytes, ...]) ->
         ("/a AS /b[1]", Usage.FIELD, 6, "a constructed field cannot have a subscript"),
         ("/a AS /b[1]/c", Usage.FIELD, 6, "a constructed field cannot have a subscript"),
         ("/a[1]/b", Usage.FIELD, 0, "a constructed field cannot have a subscript"),
-        ("/a HINT OPTIONAL", Usage.FIELD, 3, "HINT has no place here"),
+        ("/a HINT OPTIONAL", Usage.FIELD, 3, "HINT is not allowed here"),
         ("SUM(/a) AS /a", Usage.ENRICHMENT, 0, "SUM aggregates"),
         ("/a OF PREVIOUS AS /a", Usage.FIELD, 0, "OF PREVIOUS belongs"),
         ("[t]./a AS /a", Usage.ENRICHMENT, 0, "a field with [topic]"),

@@ -169,7 +169,7 @@ def test_an_expression_calls_a_limited_number_of_own_functions() -> None:
         ("if", "IF is taken"),
         ("not", "NOT is taken"),
         ("null", "NULL is taken"),
-        ("f", "F is there already"),
+        ("f", "F exists already"),
     ],
 )
 def test_names_that_are_taken(written: str, reason: str) -> None:
@@ -185,7 +185,7 @@ def test_words_of_operators_may_name_a_function(name: str) -> None:
 
 
 def test_the_machine_takes_no_function_that_is_not_there() -> None:
-    with pytest.raises(ValueError, match="no such function of the user, at instruction 0"):
+    with pytest.raises(ValueError, match="no such user function, at instruction 0"):
         Program([OPCODES["CALL_USER"], OPCODES["END"]], [], [], [], 10)
     with pytest.raises(TypeError):
         Program([OPCODES["CALL_USER"], OPCODES["END"]], [], [], [], 10, [len])  # type: ignore[list-item]

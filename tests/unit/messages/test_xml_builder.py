@@ -80,7 +80,7 @@ def test_new_documents(paths: list[str], values: list[object], message: bytes) -
     [
         ([], "0 steps"),
         ([b"T", 1, b"a"], r"/T\[1\]/a has a subscript"),
-        ([b"T", b"@a", b"b"], "goes on behind an attribute"),
+        ([b"T", b"@a", b"b"], "continues below an attribute"),
         ([b"@a"], "no name"),
         ([b"T", b"@"], "no name"),
         ([b"T", b""], "no name"),
