@@ -1,19 +1,19 @@
-"""Builds the extension modules of `amps._core`.
+"""Build script of the extension modules of `amps._core`.
 
-Everything else about the package is in pyproject.toml. A module is one .pyx file in a sub-package; the .pxi files
-that it includes, the .pxd files that it cimports and the .h files beside them decide when it is built anew.
+All other settings of the package are in pyproject.toml. A module is one .pyx file in a sub-package. It is rebuilt when
+the file, an included .pxi file, a cimported .pxd file or a .h file of these changes.
 
 `AMPS_BUILD` chooses the build:
 
     release   (default) optimized
-    develop   not optimized: the fastest to build, for editing
-    debug     not optimized, with bounds checks and C assertions: the same tests run against it
+    develop   not optimized: the fastest build, for development
+    debug     not optimized, with bounds checks and C assertions; the same tests run against it
 
-`AMPS_BUILD_JOBS` limits how many modules are built at once; without it, one for each processor.
+`AMPS_BUILD_JOBS` limits the number of modules built in parallel. The default is the number of processors.
 
-Beside the modules a build leaves a file with its time, which `amps.server.host` shows: installers give the modules
-themselves the time of the installation. `SOURCE_DATE_EPOCH` (UNIX time in seconds), if set, is taken for that time, so
-that who builds the same sources again gets the same files.
+A build writes its time to a file beside the modules, from which `amps.server.host` reads it; the modification times of
+the modules are those of the installation. `SOURCE_DATE_EPOCH` (UNIX time in seconds), if set, is used as that time, so
+that builds of the same sources give the same files.
 """
 
 import hashlib
@@ -36,25 +36,25 @@ BUILDS = {
 }
 BUILD = os.environ.get("AMPS_BUILD", "release")
 if BUILD not in BUILDS:
-    sys.exit(f"AMPS_BUILD is {BUILD!r}; set it to one of {', '.join(BUILDS)}, or not at all")
+    sys.exit(f"AMPS_BUILD is {BUILD!r}; set it to one of {', '.join(BUILDS)}, or unset it")
 JOBS = int(os.environ.get("AMPS_BUILD_JOBS") or os.cpu_count() or 1)
 
-# Modules that no message passes through are optimized for the time of their compilation.
+# Modules that process no messages are optimized less, to shorten their compilation.
 NOT_HOT = {"expressions.aggregates", "journal.search", "queues.manager"}
 
-# Cython's code for memory views, once for all modules.
+# The module with Cython's code for memory views, shared by all modules.
 SHARED_UTILITY = "amps._core._cython"
 
-# What processes share memory by: modules that were built from other versions of these refuse to run together.
+# The declarations of shared memory and records. Modules built from different versions of them refuse to run together.
 LAYOUTS = ["shm/memory.pxd", "journal/record.pxd", "journal/queue_records.pxd", "journal/index.pxd", "queues/slots.pxd"]
 LAYOUT_MARK = CORE / "shm" / "layout_mark.h"
 
-# The kind of the last build: all modules depend on it, so that those of another kind are built anew.
+# The kind of the last build. All modules depend on this file, so that a build of another kind rebuilds them.
 KIND = CORE / "build_kind.txt"
 
 
 def write_if_other(path: Path, text: str) -> str:
-    """Write a file that modules depend on, unless it says so already. What it said before."""
+    """Write a file on which modules depend, if its content differs. Returns the previous content."""
     before = path.read_text() if path.exists() else ""
     if before != text:
         path.write_text(text)
@@ -62,7 +62,7 @@ def write_if_other(path: Path, text: str) -> str:
 
 
 def write_layout_mark() -> None:
-    """Write the C header with a hash of everything that lies in shared memory; modules that include it follow it."""
+    """Write the C header with a hash of the declarations in LAYOUTS; a change rebuilds the modules that include it."""
     lines = []
     for path in LAYOUTS:
         text = re.sub(r"#.*", "", (CORE / path).read_text())
@@ -73,7 +73,7 @@ def write_layout_mark() -> None:
 
 @cache
 def included(header: Path) -> frozenset[Path]:
-    """A C header and all that it includes from beside it."""
+    """A C header and all headers of the package that it includes."""
     found = {header}
     for name in re.findall(r'^#include "([^"]+)"', header.read_text(), re.MULTILINE):
         for path in CORE.glob(f"*/{name}"):
@@ -82,7 +82,7 @@ def included(header: Path) -> frozenset[Path]:
 
 
 def headers_of(module: Path) -> list[str]:
-    """The C headers that a module is compiled from, by way of the .pxi and .pxd files that it takes in."""
+    """The C headers that a module uses, directly or through its .pxi and .pxd files."""
     sources, seen, headers = [module, module.with_suffix(".pxd")], set(), set()
     while sources:
         path = sources.pop()
@@ -121,14 +121,14 @@ def build_time() -> str:
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(said) if said else None))
     except (ValueError, OverflowError, OSError):
-        sys.exit(f"SOURCE_DATE_EPOCH is {said!r}; set it to a UNIX time in whole seconds, or not at all")
+        sys.exit(f"SOURCE_DATE_EPOCH is {said!r}; set it to a UNIX time in whole seconds, or unset it")
 
 
 class BuildExtensions(build_ext):
-    """Builds the modules, wherever they are to lie, and leaves the time of the build beside them."""
+    """Builds the modules, and writes the time of the build beside them."""
 
     def run(self) -> None:
-        """Build everything that has changed."""
+        """Build all changed modules."""
         said = build_time()
         super().run()
         path = Path(self.get_ext_fullpath("amps._core.any")).with_name("build_time.txt")
@@ -138,12 +138,12 @@ class BuildExtensions(build_ext):
 
 
 def largest_first(modules: list[Extension]) -> list[Extension]:
-    """Ordered so that no processor is left with a large module at the end."""
+    """The modules in descending order of size, so that no large module is built alone at the end."""
     return sorted(modules, key=lambda module: -sum(Path(source).stat().st_size for source in module.sources))
 
 
 def extensions() -> list[Extension]:
-    """All extension modules, as C."""
+    """All extension modules, with their C code generated."""
     write_layout_mark()
     before = write_if_other(KIND, BUILD)
     made = [extension(path) for path in sorted(CORE.glob("*/*.pyx"))]
@@ -162,7 +162,7 @@ def extensions() -> list[Extension]:
                 "embedsignature": True,
                 "freethreading_compatible": False,
             },
-            # Checks are made by Cython: the C code of a debug build is another one.
+            # Cython generates the checks, so the C code of a debug build differs.
             force=before != BUILD and "debug" in (before, BUILD),
         )
     )

@@ -1,13 +1,14 @@
-# Conflation on a replay: of the messages of one key that follow each other quickly, only the newest is delivered.
+# Conflation of a replay: the newest message of each key in an interval is delivered.
 #
-# A message is *held* until the interval that began with the first one held for its key has passed; a later one of
-# that key takes its place, but bookmark and time stay those of the first, so that who resumes there loses nothing.
-# Time is that of the replayed messages, and the clock's once the replay has caught up (transaction_log.md §11).
-# Intervals are of one length, so what is held is due in the order in which it was begun.
+# A message is *held* until the interval has passed that began with the first message held for its key. A later message
+# of that key replaces it, but bookmark and timestamp stay those of the first one, so that a client that resumes there
+# loses no message. The time is that of the replayed messages, and that of the clock once the replay has caught up
+# (transaction_log.md §11). All intervals have the same length, so held messages are due in the order in which their
+# intervals began.
 #
-# A key is what the key fields hold, as text, within one topic. Fields that are missing count as NULL; a message that
-# cannot be read is not conflated. What is held is a copy, and bounded: beyond HELD_BYTES_MAX the oldest are due at
-# once.
+# A key consists of the topic and the values of the key fields, as text. Missing fields count as NULL; a message that
+# cannot be read is not conflated. Held messages are copies, and their memory is bounded: beyond HELD_BYTES_MAX, the
+# oldest ones are due at once.
 
 cimport cython
 from libc.stdint cimport int32_t, uint32_t, uint64_t
@@ -28,7 +29,7 @@ AUTO_INTERVAL_MAX_S = 5.0
 AUTO_INTERVAL_BEGIN_S = 0.1
 
 cdef enum:
-    HELD_EXTRA_BYTES = 256         # what a held message takes besides its record and key
+    HELD_EXTRA_BYTES = 256         # memory of a held message besides its record and key
     NULL_LENGTH = 0xFFFFFFFF
 
 
@@ -42,7 +43,7 @@ cdef class Held:
         free(self.record)
 
     cdef int keep(self, const RecordHeader* record) except -1:
-        """Take a copy of a record in the place of the one that is kept, whose identity stays."""
+        """Keep a copy of a record in place of the kept one, with the bookmark and timestamp of the first."""
         cdef RecordHeader* copy = <RecordHeader*>malloc(record.length)
         if copy == NULL:
             raise MemoryError()
@@ -60,7 +61,7 @@ cdef class Held:
 cdef class Conflation:
 
     def __init__(self, evaluation, paths, interval_s, held_bytes_max=HELD_BYTES_MAX):
-        """paths: of the fields that make the key. interval_s: None: it adapts to how fast the client reads."""
+        """paths: those of the key fields. interval_s: None for an interval that adapts to the speed of the client."""
         self.held_bytes_max = held_bytes_max
         self.evaluation = evaluation
         self.fields = FieldSet(paths)
@@ -76,12 +77,12 @@ cdef class Conflation:
 
     @property
     def due_ns(self):
-        """When the first of what is held is due (UNIX time); None if nothing is held."""
+        """UNIX time in ns at which the first held message is due; None if none is held."""
         return (<Held>self.in_order[0]).due_ns if self.in_order else None
 
     @property
     def before_first(self):
-        """Bookmark just before everything that is held; None if nothing is."""
+        """Bookmark of the record before all held messages, or of an earlier one (`stepped_at`); None: none is held."""
         cdef Held held
         if not self.in_order:
             return None
@@ -90,20 +91,20 @@ cdef class Conflation:
 
     @property
     def stepped_at(self):
-        """Log position just before which the record lies of which `before_first` should tell, if that was stepped over
-        and it tells of an earlier one; else 0.
+        """Log position of the first held message if `before_first` is the bookmark of an earlier record, because
+        records before it were stepped over; else 0.
         """
         return (<Held>self.in_order[0]).stepped_at if self.in_order else 0
 
     def settle(self, uint64_t publisher_id, uint64_t sequence):
-        """Say which bookmark that record has."""
+        """Set the bookmark of the record just before `stepped_at`."""
         cdef Held held = <Held>self.in_order[0]
         held.before_publisher_id = publisher_id
         held.before_sequence = sequence
         held.stepped_at = 0
 
     def adapt(self, bint behind):
-        """The client is behind, or it is not: an interval that adapts grows, or shrinks."""
+        """Adapt an adaptive interval: it grows if the client is behind, else it shrinks."""
         if self.adapts:
             factor = 2.0 if behind else 0.9
             interval_s = min(max(self.interval_ns / 1e9 * factor, AUTO_INTERVAL_MIN_S), AUTO_INTERVAL_MAX_S)
@@ -146,8 +147,10 @@ cdef class Conflation:
         self, const RecordHeader* record, TopicEntry entry, uint64_t before_publisher_id, uint64_t before_sequence,
         bint stepped
     ) except -1:
-        """Hold a message; the bookmark is of the record before it, or, if what is between them was stepped over, of an
-        earlier one. False: it cannot be held, and is to be delivered.
+        """Hold a message. False: it cannot be held, and must be delivered at once.
+
+        before_publisher_id, before_sequence: bookmark of the record before it, or of an earlier one if records were
+        stepped over (`stepped`).
         """
         cdef bytes key = self.key_of(record, entry)
         cdef Held held
@@ -173,14 +176,14 @@ cdef class Conflation:
         return True
 
     cdef Held first(self):
-        """What is due first; None if nothing is held."""
+        """The held message that is due first; None if none is held."""
         return <Held>self.in_order[0] if self.in_order else None
 
     cdef bint is_due(self, Held held, uint64_t now_ns):
         return held.due_ns <= now_ns or self.held_bytes > self.held_bytes_max
 
     cdef int release(self, Held held) except -1:
-        """The first one was delivered."""
+        """Drop the first held message after its delivery."""
         self.in_order.popleft()
         del self.by_key[held.key]
         self.held_bytes -= held.record.length + <uint64_t>len(held.key) + HELD_EXTRA_BYTES

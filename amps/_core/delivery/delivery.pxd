@@ -17,14 +17,14 @@ from amps._core.wire.topics cimport TopicEntry
 cdef class Pace:
     cdef readonly int kind
     cdef readonly double rate
-    cdef readonly uint64_t gap_max_ns      # of waiting between two messages; 0 = any
-    cdef readonly uint64_t due_ns          # when what was refused will be allowed (monotonic)
-    cdef uint64_t now_ns                   # of this turn (monotonic)
-    cdef double allowance                  # messages or bytes that may go; negative after a large message
+    cdef readonly uint64_t gap_max_ns      # longest wait between two messages; 0 = no limit
+    cdef readonly uint64_t due_ns          # monotonic time at which the refused message will be allowed
+    cdef uint64_t now_ns                   # monotonic time of this turn
+    cdef double allowance                  # messages or bytes that may be sent; negative after a large message
     cdef double burst
-    cdef uint64_t filled_ns                # when the allowance was worked out
-    cdef uint64_t last_due_ns              # of the last message, at multiples of the original speed
-    cdef uint64_t last_timestamp_ns        # of the last message in the log; 0 = none yet
+    cdef uint64_t filled_ns                # when the allowance was computed
+    cdef uint64_t last_due_ns              # due time of the last message, for multiples of the original speed
+    cdef uint64_t last_timestamp_ns        # timestamp of the last message; 0 = none yet
 
     cdef bint allows(self, const RecordHeader* record) noexcept
     cdef void took(self, const RecordHeader* record) noexcept
@@ -36,7 +36,7 @@ cdef class Pace:
 cdef enum Verdict:
     VERDICT_BEFORE                 # the range has not begun
     VERDICT_WITHIN
-    VERDICT_BEHIND                 # the range has ended before this record
+    VERDICT_BEHIND                 # the range ended before this record
 
 
 cdef struct Bookmark:
@@ -46,12 +46,12 @@ cdef struct Bookmark:
 
 @cython.final
 cdef class ReplayBounds:
-    cdef uint64_t begin_us         # records of an earlier time are not in the range; 0 = it has begun
+    cdef uint64_t begin_us         # records of an earlier time are before the range; 0 = it has begun
     cdef readonly bint has_end
     cdef bint end_inclusive
     cdef readonly uint64_t end_position
     cdef readonly uint64_t end_us
-    cdef Bookmark* awaited         # ends that are not in the log yet, sorted
+    cdef Bookmark* awaited         # bookmarks of ends that are not in the log yet, sorted
     cdef readonly uint64_t awaited_count
 
     cdef Verdict judge(self, const RecordHeader* record) noexcept nogil
@@ -63,15 +63,15 @@ cdef class ReplayBounds:
 
 @cython.final
 cdef class Held:
-    """The newest message of a key, with bookmark and time of the first one that is held for it."""
+    """The newest message of a key, with the bookmark and timestamp of the first message held for the key."""
 
-    cdef RecordHeader* record      # a copy of our own
+    cdef RecordHeader* record      # a copy, owned by this object
     cdef TopicEntry entry
     cdef bytes key
     cdef uint64_t due_ns           # UNIX time
     cdef uint64_t before_publisher_id   # bookmark of the record before the first one
     cdef uint64_t before_sequence
-    cdef uint64_t stepped_at       # log position of the first one, if that is the bookmark of an earlier record; else 0
+    cdef uint64_t stepped_at       # log position of the first one if before_* is of an earlier record; else 0
 
     cdef int keep(self, const RecordHeader* record) except -1
 
@@ -84,7 +84,7 @@ cdef class Conflation:
     cdef readonly uint64_t interval_ns
     cdef readonly bint adapts
     cdef dict by_key
-    cdef object in_order           # deque of Held; the first one is due first
+    cdef object in_order           # deque of Held, in the order of due times
     cdef readonly uint64_t held_bytes
     cdef uint64_t held_bytes_max
 
@@ -105,18 +105,18 @@ cdef class Conflation:
 cdef class LiveConflation:
     cdef Conflation conflation
     cdef OutputBuffer output
-    cdef bytes sub_id                      # as it stands between the quotes of a header; None = not told
+    cdef bytes sub_id                      # as in a header, without quotes; None = not sent
     cdef uint32_t flags
     cdef uint32_t flags_if_recorded
-    cdef object holds                      # called when it begins to hold something
-    cdef LogCursor cursor                  # of the newest message
+    cdef object holds                      # called when it begins to hold messages
+    cdef LogCursor cursor                  # cursor of the newest message
 
     cdef int take(self, const RecordHeader* record, TopicEntry entry, LogCursor cursor) except -1
     cdef int send(self, const RecordHeader* record, TopicEntry entry) except -1
     cdef int release(self, uint64_t until_ns) except -1
 
 
-# Who gets the messages of one topic. See delivery/routes.pxi.
+# The receivers of the messages of one topic. See delivery/routes.pxi.
 
 
 cdef class Member:
@@ -124,41 +124,41 @@ cdef class Member:
 
     cdef Receiver receiver
     cdef Filter filter                     # None: every message
-    cdef bytes sub_id                      # as it stands between the quotes of a header; None = not told
-    cdef bytes prefix                      # of a frame for this subscription alone
+    cdef bytes sub_id                      # as in a header, without quotes; None = not sent
+    cdef bytes prefix                      # prefix of a frame for this subscription alone
     cdef uint32_t flags
 
 
 cdef class Receiver:
-    """Who gets one frame: a connection, or a subscription that is served by itself."""
+    """The destination of one frame per message: a connection, or a subscription that gets its own frames."""
 
     cdef object key
     cdef OutputBuffer output
-    cdef LiveConflation conflation         # holds the messages of its only member back; None for most
+    cdef LiveConflation conflation         # conflation of its only member; None for most
     cdef list always                       # members without a filter
-    cdef bytes prefix                      # of a frame for these
+    cdef bytes prefix                      # prefix of a frame for these
     cdef uint32_t flags
-    cdef uint32_t members                  # with a filter and without
-    cdef int64_t place                     # among those who get every message; -1 = not among them
+    cdef uint32_t members                  # number of members with and without a filter
+    cdef int64_t place                     # index in `every` of its TopicRoutes; -1 = not in it
     # of the current message
     cdef uint64_t serial
-    cdef Member first                      # a member whose filter matched
-    cdef list more                         # the others, or None
+    cdef Member first                      # the first member whose filter matched
+    cdef list more                         # the other members that matched, or None
 
 
 @cython.final
 cdef class TopicRoutes:
     cdef readonly TopicEntry entry
     cdef EvaluationContext evaluation
-    cdef FilterSet filters                 # None: nobody has one
-    cdef bytes head                        # every frame begins with this
+    cdef FilterSet filters                 # None: no member has a filter
+    cdef bytes head                        # beginning of every frame's header
     cdef dict members                      # by key
     cdef dict receivers                    # by key
-    cdef list every                        # receivers of every message
-    cdef list touched                      # receivers whose filters matched the current message; then others
+    cdef list every                        # receivers with a member without a filter
+    cdef list touched                      # first `touched_count`: receivers whose filters matched the message
     cdef uint32_t touched_count
     cdef uint64_t serial
-    cdef ByteBuffer joined                 # a header's beginning with several ids
+    cdef ByteBuffer joined                 # buffer for a prefix with several subscription ids
 
     cdef uint64_t deliver(self, const RecordHeader* record, LogCursor cursor, bint live) except? 0xFFFFFFFFFFFFFFFF
     cdef bint wants(self, const RecordHeader* record, uint64_t* cost) except -1
@@ -176,18 +176,19 @@ cdef class TopicRoutes:
 cdef class Group:
     """The subscriptions of one tailer, as routes per topic.
 
-    find_routes(entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes is asked when a topic's
-    routes are needed and something has changed: `since` is the generation in which it was asked last (0: never),
-    `current` what it said then, None if that no longer holds. It may say the same again, changed or not.
+    find_routes(entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes is called when a topic's
+    routes are needed and subscriptions have changed. `since` is the generation of the last call for the topic (0:
+    none). `current` is the result of that call, or None if it is no longer valid. The function may return `current`
+    again, modified or not.
     """
 
     cdef object find_routes
     cdef list routes               # by topic number: TopicRoutes, or None
-    cdef bint live                 # messages are delivered when they are published, not replayed
-    cdef uint64_t* asked           # by topic number: generation of the last question
+    cdef bint live                 # True: messages as they are published; False: from the log
+    cdef uint64_t* asked           # by topic number: generation of the last call of find_routes
     cdef uint64_t capacity
     cdef readonly uint64_t generation
-    cdef uint64_t work             # what was asked so far, in bytes of log: it counts against a tailer's turn
+    cdef uint64_t work             # cost of routing so far, in bytes of log; it counts against a tailer's turn
 
     cdef int grow(self, uint32_t number) except -1
     cdef TopicRoutes ask(self, TopicEntry entry)
@@ -211,10 +212,10 @@ cdef class JournalTailer:
     cdef readonly Group group
     cdef readonly uint64_t last_publisher_id   # bookmark of the last record evaluated; 0 = none yet
     cdef readonly uint64_t last_sequence
-    cdef readonly bint stops_at_files          # a run ends where it has come to another file
-    cdef readonly TopicSteps steps             # for the file at the cursor; None: everything is read
-    cdef readonly bint stepped                 # records behind the last one evaluated were stepped over
-    cdef uint64_t stepped_bytes                # so far
+    cdef readonly bint stops_at_files          # a run ends when the cursor enters another file
+    cdef readonly TopicSteps steps             # for the file at the cursor; None: every record is read
+    cdef readonly bint stepped                 # records behind the last evaluated one were stepped over
+    cdef uint64_t stepped_bytes                # total number of bytes stepped over
 
     cdef bint may_step(self) noexcept
     cdef bint begin_steps(self) except -1

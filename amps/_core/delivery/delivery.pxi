@@ -1,17 +1,20 @@
 # Delivery: from log records to frames for subscribers, without a Python object per message.
 #
-# A *tailer* reads a log up to a watermark and hands each message to the routes of its topic (delivery/routes.pxi).
-# Three kinds exist in a transport: one live tailer (journal and transient log merged by transaction id, up to what is
-# written), one durable tailer (journal, up to what is durable; it serves all bookmark subscriptions that have caught
-# up), and one tailer per replay. A *group* is the set of subscriptions that one tailer serves, with the routes it has
-# worked out per topic.
+# A *tailer* reads a log up to a watermark and passes each message to the routes of its topic (delivery/routes.pxi). A
+# transport has three kinds of tailers:
+# - one live tailer, which merges journal and transient log by transaction id, up to the written watermark;
+# - one durable tailer, which reads the journal up to the durable watermark for all bookmark subscriptions that have
+#   caught up;
+# - one tailer per replay.
 #
-# Invariants: a tailer never passes its limit. All subscriptions of a group have seen exactly the messages before the
-# group's position; that is what makes moving a subscription from a replay to the durable group gapless.
+# A *group* is the set of subscriptions that one tailer serves, with their routes per topic.
 #
-# Where a replay has the topic index of a journal, it steps from one record that somebody in its group may want to the
-# next one (journal/topic_steps.pxi), and never looks at the others. What is delivered is the same, and so are the
-# places at which it stops; only the bookmark of the last record before such a place is not known then (`stepped`).
+# Invariants: A tailer never passes its limit. All subscriptions of a group have seen exactly the messages before the
+# group's position. So a subscription can move from a replay to the durable group without a gap.
+#
+# A replay that has the topic index of a journal steps over records of topics without subscriptions in its group
+# (journal/topic_steps.pxi), and does not read them. The delivered messages and the positions at which a run stops are
+# the same. Only the bookmark of the last record before such a position may be unknown (`stepped`).
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
@@ -27,9 +30,9 @@ from amps._core.journal.search cimport TopicIndexReader, TopicSteps
 from amps._core.wire.topics cimport TopicEntry
 
 cdef enum:
-    QUESTION_BYTES = 4096          # working out the routes of a topic costs about what reading so much log does
-    LOOK_BYTES = 128               # the same of looking a topic up that is known
-    STEP_BYTES = 256               # the same of a step, which leads to memory that was not expected
+    QUESTION_BYTES = 4096          # cost of computing the routes of a topic, as reading that many bytes of log
+    LOOK_BYTES = 128               # cost of looking up a known topic, in the same unit
+    STEP_BYTES = 256               # cost of a step, which causes cache misses, in the same unit
 
 
 @cython.final
@@ -50,14 +53,14 @@ cdef class Group:
         free(self.asked)
 
     def changed(self, TopicEntry entry=None):
-        """The subscriptions changed, for one topic or for topics unknown: a new generation begins."""
+        """Note a change of subscriptions: drop the routes of one topic, or begin a new generation for all topics."""
         if entry is None:
             self.generation += 1
         elif entry.number < <uint32_t>len(self.routes):
             self.routes[entry.number] = None
 
     def forget(self):
-        """Nobody is left: give all routes back."""
+        """Drop all routes, when the group has no subscriptions left."""
         self.routes = []
 
     cdef int grow(self, uint32_t number) except -1:
@@ -76,7 +79,7 @@ cdef class Group:
         return 0
 
     cdef TopicRoutes ask(self, TopicEntry entry):
-        """Work out the routes of a topic."""
+        """Get the routes of a topic from `find_routes`."""
         cdef TopicRoutes found
         cdef uint32_t number = entry.number
         if number >= <uint32_t>len(self.routes):
@@ -114,23 +117,23 @@ cdef class JournalTailer:
 
     @property
     def chooses(self):
-        """Whether it is to be found out first what of the file's topics the group wants; see `choose`."""
+        """Whether `choose` must first select the file's topics that have subscriptions in the group."""
         return self.steps is not None and not (
             self.steps.prepared and self.steps.generation == self.group.generation
         )
 
     @property
     def steps_ahead(self):
-        """Whether the next run steps, within what `steps` has in its batch then."""
+        """Whether the next run steps; if so, fill the batch of `steps`."""
         return self.begin_steps()
 
     def stop_at_files(self):
-        """From now on end a run where it has come to another file, so that its topic index can be looked for."""
+        """End each run when the cursor enters another file, so that the caller can look up its topic index."""
         self.stops_at_files = True
 
     def use_index(self, TopicIndexReader index, uint64_t limit_offset):
-        """Step through the file at the cursor, of which this is the topic index, as soon as `choose` has found what is
-        wanted. Behind `limit_offset` everything is read. Raises ValueError for another file's index.
+        """Step through the file at the cursor, as soon as `choose` has selected its topics. Every record behind
+        `limit_offset` is read. Raises ValueError if `index` is not the topic index of that file.
         """
         cdef LogFile file = self.cursor.file
         if (index.file_number, index.start_position, index.file_size) != (file.number, file.start_position, file.size):
@@ -138,8 +141,9 @@ cdef class JournalTailer:
         self.steps = TopicSteps(index, limit_offset)
 
     def choose(self, uint64_t work_max):
-        """Find out which topics of the file are wanted from the cursor on, as far as so much work goes (in bytes of
-        log). False: there are more. If most of what is left is wanted, nothing is stepped over.
+        """Select the topics of the file, from the cursor on, that have subscriptions; stop after about `work_max` (in
+        bytes of log). False: more topics remain. If most of the remaining records are selected, no record is stepped
+        over.
         """
         cdef TopicSteps steps = self.steps
         cdef Group group = self.group
@@ -159,8 +163,8 @@ cdef class JournalTailer:
                 steps.choose_topic(offset)
             steps.left_count += left
             steps.next_topic += 1
-        # A step leads to memory that the processor does not expect, and the places of several topics have to be merged:
-        # that costs about what looking at a small record does. So it pays where more is stepped over than is wanted.
+        # A step causes cache misses, and the entries of several topics have to be merged. That costs about as much as
+        # reading a small record, so stepping pays only if more records are stepped over than selected.
         if 2 * steps.wanted_count > steps.left_count:
             self.steps = None
         else:
@@ -168,17 +172,17 @@ cdef class JournalTailer:
         return True
 
     def settle(self, uint64_t publisher_id, uint64_t sequence):
-        """Say which bookmark the last record before the cursor has, when records were stepped over."""
+        """Set the bookmark of the last record before the cursor, after records were stepped over."""
         self.last_publisher_id = publisher_id
         self.last_sequence = sequence
         self.stepped = False
 
     cdef bint may_step(self) noexcept:
-        """Whether what nobody wants means nothing to this tailer now."""
+        """Whether the tailer may step over records of topics without subscriptions now."""
         return True
 
     cdef bint begin_steps(self) except -1:
-        """Whether a run that begins now steps; then the batch holds what comes next."""
+        """Whether a run that begins now steps; if so, fill the batch with the next records."""
         cdef TopicSteps steps = self.steps
         cdef uint64_t offset = self.cursor.position - self.cursor.file.start_position
         if (
@@ -190,7 +194,7 @@ cdef class JournalTailer:
         return True
 
     cdef bint step_over(self, uint64_t limit) noexcept:
-        """Move to the next record that may be wanted, at most to the limit. False: the run ends here."""
+        """Move to the next record of a selected topic, at most to the limit. False: the run ends here."""
         cdef LogCursor cursor = self.cursor
         cdef TopicSteps steps = self.steps
         cdef uint64_t start = cursor.file.start_position
@@ -207,17 +211,17 @@ cdef class JournalTailer:
             self.group.work += STEP_BYTES
             self.stepped = True
             cursor.position = target
-            # What is there was not looked for in memory yet.
+            # It is not known yet whether a record at `limit_offset` is in memory.
             return found < steps.limit_offset or target == start + steps.index.file_size
         return True
 
     cdef bint enter_file(self) noexcept:
-        """The cursor has come to another file. Whether the run ends here."""
+        """Note that the cursor has entered another file. Returns whether the run ends here."""
         self.steps = None
         return self.stops_at_files
 
     def run(self, uint64_t limit, uint64_t log_bytes_max, OutputBuffer output=None, uint64_t output_bytes_max=0):
-        """Evaluate records up to `limit`, at most about `log_bytes_max` bytes of log, for a replay also until its
+        """Deliver records up to `limit`, at most about `log_bytes_max` bytes of log; a replay also stops when its
         output holds `output_bytes_max`. True: the limit was reached.
         """
         cdef const RecordHeader* record
@@ -268,7 +272,7 @@ cdef class LiveTailer:
         return self.transient.position
 
     def run(self, uint64_t journal_limit, uint64_t transient_limit, uint64_t bytes_max):
-        """Evaluate records below both limits; True: both were reached. The limits must be one reading (watermarks)."""
+        """Deliver records below both limits, which must be from one reading of watermarks. True: both are reached."""
         cdef const RecordHeader* recorded = NULL
         cdef const RecordHeader* passing = NULL
         cdef uint64_t seen = 0

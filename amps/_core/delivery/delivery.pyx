@@ -1,4 +1,4 @@
-"""Tailers: from records of a log to frames for the subscriptions that want them."""
+"""Tailers: turn records of a log into frames for the matching subscriptions."""
 
 include "../shm/layout.pxi"
 include "pace.pxi"

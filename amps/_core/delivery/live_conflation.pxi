@@ -1,10 +1,10 @@
-# Conflation of an ordinary subscription (protocol.md §8.3): of the messages of an interval, the newest
-# one of each key.
+# Conflation of an ordinary subscription (protocol.md §8.3): the newest message of each key in an interval is delivered.
 #
-# What is held, how long, and under which time, is as on a replay (delivery/conflation.pxi); but the clock is always
-# the time, and nothing reads on at a held message: its frame is made when it is due, of the copy.
+# Messages are held as in a replay (delivery/conflation.pxi), with the same intervals and timestamps. But the time is
+# always that of the clock. The frame of a held message is made from its copy when it is due.
 #
-# Invariants: who calls `run` at `due_ns` at the latest forgets nothing; `holds` was called since nothing was held.
+# Invariants: A caller that calls `run` at `due_ns` at the latest sends every held message in time. When messages are
+# held, `holds` has been called since the last moment at which none was held.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -16,7 +16,7 @@ from amps._core.journal.record cimport RecordHeader
 from amps._core.wire.topics cimport TopicEntry
 
 cdef enum:
-    BEFORE_ALL = 0                 # a time at which only what there is no room for is due
+    BEFORE_ALL = 0                 # a time at which only messages beyond the memory limit are due
 
 cdef uint64_t AFTER_ALL = 0xFFFFFFFFFFFFFFFF
 
@@ -28,8 +28,8 @@ cdef class LiveConflation:
         self, Conflation conflation, OutputBuffer output, bytes sub_id, uint32_t flags,
         uint32_t flags_if_recorded, holds
     ):
-        """sub_id: as in TopicRoutes.add. flags: of delivery/output.pyx, for messages of a topic that is not recorded,
-        and of one that is. holds: called when something is held, and nothing was before.
+        """sub_id: as in TopicRoutes.add. flags, flags_if_recorded: see delivery/output.pyx; for messages of unrecorded
+        and of recorded topics. holds: called with this object when a message is held and none was before.
         """
         self.conflation = conflation
         self.output = output
@@ -41,20 +41,20 @@ cdef class LiveConflation:
 
     @property
     def due_ns(self):
-        """When the first of what is held is due (UNIX time); None if nothing is held."""
+        """UNIX time in ns at which the first held message is due; None if none is held."""
         return self.conflation.due_ns
 
     def run(self, uint64_t now_ns, bint behind):
-        """Send what is due. behind: the client does not take its output; an interval that adapts grows by that."""
+        """Send the due messages. behind: the client does not take its output; an adaptive interval then grows."""
         self.conflation.adapt(behind)
         self.release(now_ns)
 
     def send_held(self):
-        """Send everything that is held: the subscription is about to become another one."""
+        """Send all held messages, before the subscription changes."""
         self.release(AFTER_ALL)
 
     cdef int take(self, const RecordHeader* record, TopicEntry entry, LogCursor cursor) except -1:
-        """A message for the subscription."""
+        """Take a message for the subscription: hold it, or send it."""
         cdef bint held_nothing = self.conflation.first() is None
         self.cursor = cursor
         if not self.conflation.hold(record, entry, 0, 0, False):

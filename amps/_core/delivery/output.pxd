@@ -1,4 +1,4 @@
-# What goes out to one connection. See delivery/output.pyx.
+# The output buffer of a connection. See delivery/output.pyx.
 
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -14,14 +14,14 @@ cdef class OutputBuffer:
     cdef uint64_t used
     cdef uint64_t capacity
     cdef list sealed
-    cdef readonly uint64_t pending_bytes       # collected since the last take
-    cdef uint64_t taken_bytes                  # handed over by all takes
+    cdef readonly uint64_t pending_bytes       # bytes collected since the last take
+    cdef uint64_t taken_bytes                  # bytes returned by all takes
     cdef uint64_t paced_until                  # place in the stream where the last paced message ends
-    cdef uint64_t lease_until_ns               # of the next message with WANT_LEASE: UNIX time; 0 = it has no end
+    cdef uint64_t lease_until_ns               # UNIX time, for the next message with WANT_LEASE; 0 = no end
     cdef object on_first
-    cdef bint closed                           # nothing is collected any more
-    cdef uint64_t publisher_id                 # whose bookmarks `bookmark_start` begins
-    cdef uint8_t bookmark_start[32]            # the header's field up to the sequence number: neighbours share it
+    cdef bint closed                           # no more output is accepted
+    cdef uint64_t publisher_id                 # publisher id of `bookmark_start`
+    cdef uint8_t bookmark_start[32]            # bookmark field up to the sequence; consecutive messages share it
     cdef uint32_t bookmark_start_length
 
     cdef int tell(self) except -1

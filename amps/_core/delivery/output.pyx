@@ -1,8 +1,8 @@
-"""What goes out to one connection: frames, collected in large chunks, which the event loop sends as they are.
+"""The output buffer of a connection: frames, collected in large chunks, which the event loop sends without changes.
 
-A large payload is not copied: the output passes a view of the mapped log file on. It also knows where in its stream of
-bytes the last *paced* message ends, one that was read only because the connection took its output: what waits behind
-that place came whatever the client's pace is, and counts against the limits for slow clients.
+A large payload is not copied: the buffer passes on a view of the mapped log file. The buffer also stores the place in
+its byte stream at which the last *paced* message ends. A paced message is read only because the connection took its
+output. The bytes behind that place came regardless of the client's pace, and count against the limits for slow clients.
 """
 
 cimport cython
@@ -24,8 +24,8 @@ cdef enum:
 # Flags of a message for one receiver.
 WANT_BOOKMARK = 1
 WANT_TIMESTAMP = 2
-PACED = 4                          # delivered at the client's own pace: replays, and who has caught up
-WANT_LEASE = 8                     # of a queue, to be acknowledged: `lease_until_ns` says when its lease ends
+PACED = 4                          # delivered at the client's own pace: replays, and subscriptions that have caught up
+WANT_LEASE = 8                     # a queue message to acknowledge; `lease_until_ns` is the end of its lease
 
 cdef enum:
     BOOKMARK = 1
@@ -46,7 +46,7 @@ cdef uint8_t cached_text[16]
 
 
 cdef uint32_t write_timestamp(uint8_t* at, uint64_t timestamp_ns) noexcept nogil:
-    """`YYYYmmddTHHMMSS.ffffffZ`, UTC; returns its length, 23."""
+    """Write a time as `YYYYmmddTHHMMSS.ffffffZ`, UTC; returns its length, 23."""
     cdef uint64_t second = timestamp_ns // 1000000000
     cdef int64_t days
     cdef int64_t era
@@ -87,8 +87,8 @@ cdef uint32_t write_timestamp(uint8_t* at, uint64_t timestamp_ns) noexcept nogil
 cdef class OutputBuffer:
     """Frames on their way to one connection.
 
-    `take` hands over what has collected, as a list of bytes-like objects. `on_first` is called when the first bytes
-    arrive after a `take`: the owner then knows that it has something to send.
+    `take` returns the collected output, as a list of bytes-like objects. `on_first` is called when the first bytes
+    arrive after a `take`, to notify the owner that there is output to send.
     """
 
     def __init__(self, on_first):
@@ -105,12 +105,12 @@ cdef class OutputBuffer:
         self.begin_bookmarks(0)
 
     cdef int tell(self) except -1:
-        """The first bytes are about to arrive."""
+        """Notify the owner that the first bytes are about to arrive."""
         self.on_first()
         return 0
 
     cdef int begin_chunk(self, uint64_t length) except -1:
-        """A new one, with room for so many bytes."""
+        """Begin a new chunk with room for at least `length` bytes."""
         self.seal()
         self.capacity = max(<uint64_t>CHUNK_BYTES, length)
         self.chunk = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.capacity)
@@ -118,13 +118,13 @@ cdef class OutputBuffer:
         return 0
 
     cdef int seal(self) except -1:
-        """The chunk takes no more bytes."""
+        """End the chunk, and append it to the sealed output."""
         cdef object chunk
         if self.used:
             chunk = self.chunk
             self.chunk = None
             if self.used * 2 < self.capacity:
-                # Copy what is little, so that a small frame does not hold a large chunk.
+                # Copy a small rest, so that a small frame does not keep a large chunk in memory.
                 chunk = PyBytes_FromStringAndSize(<char*>self.start, <Py_ssize_t>self.used)
             elif self.used < self.capacity:
                 chunk = memoryview(chunk)[:self.used]
@@ -147,11 +147,11 @@ cdef class OutputBuffer:
 
     @property
     def unpaced_bytes(self):
-        """How many bytes there are, taken ones included, after the last paced message."""
+        """Number of bytes after the last paced message, including bytes that were taken."""
         return self.taken_bytes + self.pending_bytes - self.paced_until
 
     def take(self):
-        """What has collected, in order; the output is empty afterwards."""
+        """Take out the collected output, in order; the buffer is empty afterwards."""
         cdef list result
         self.seal()
         result = self.sealed
@@ -161,7 +161,7 @@ cdef class OutputBuffer:
         return result
 
     def close(self):
-        """Drop what has collected, collect nothing any more, and let the owner go: routes may outlive it."""
+        """Drop the output, accept no more, and release the reference to the owner, which routes may outlive."""
         self.closed = True
         self.on_first = None
         self.take()
@@ -181,7 +181,7 @@ cdef class OutputBuffer:
     ) except -1:
         """Append one message as a `publish` frame. `prefix` is its header up to and including `sids`."""
         cdef uint64_t payload_length = record.payload_length
-        # What is held elsewhere than in the mapped file does not outlive this call.
+        # A record outside the mapped file may be freed after this call.
         cdef bint by_reference = payload_length > COPY_BYTES_MAX and is_in_file(record, cursor.file)
         cdef uint64_t header_room = (
             prefix_length + FRAME_EXTRA_BYTES + record.correlation_id_length + record.user_id_length
@@ -263,7 +263,7 @@ cdef inline bint is_in_file(const RecordHeader* record, LogFile file) noexcept:
 
 
 cdef inline uint8_t* reserve(OutputBuffer output, uint64_t length) except NULL:
-    """Room for `length` more bytes."""
+    """Make room for `length` more bytes, and return its address."""
     if output.pending_bytes == 0:
         output.tell()
     if output.capacity - output.used < length:

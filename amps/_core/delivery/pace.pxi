@@ -1,10 +1,10 @@
-# How fast a replay may go: messages or bytes per second, or a multiple of the speed at which was published.
+# The pace of a replay: messages or bytes per second, or a multiple of the speed of publishing.
 #
-# A rate is a ceiling. Messages and bytes fill an allowance that never holds more than a fiftieth of a second's, so
-# that who could not use it for a while does not get it in one burst. A multiple keeps a timetable: a message is due
-# as long after the one before as their times in the log differ, divided by the multiple, and never later than
-# `gap_max_ns` after it. A timetable that the reader could not keep is moved, not caught up with (transaction_log.md
-# §8, §20 item 21).
+# A rate is an upper limit. Messages and bytes fill an allowance that never exceeds a fiftieth of a second's worth, so a
+# replay that could not use it for a while does not send a large burst. A multiple defines a schedule: a message is due
+# after the previous one by the difference of their times in the log, divided by the multiple, and at most `gap_max_ns`
+# after it. A schedule that the reader could not keep is moved; the replay does not catch up (transaction_log.md §8,
+# §20 item 21).
 
 cimport cython
 from libc.stdint cimport uint64_t
@@ -17,7 +17,7 @@ cdef enum:
     MESSAGES = 0
     BYTES = 1
     SPEED = 2
-    LATE_NS_MAX = 250000000        # how far a timetable may be behind before it is moved
+    LATE_NS_MAX = 250000000        # how far a replay may be behind its schedule before it is moved
 
 cdef double BURST_S = 0.02
 
@@ -27,10 +27,10 @@ cdef class Pace:
 
     def __init__(self, int kind, double rate, uint64_t gap_max_ns=0):
         """rate: messages or bytes of payload per second, or a multiple; gap_max_ns: for a multiple, the longest wait
-        between two messages; 0: any.
+        between two messages; 0: no limit.
         """
         if not rate > 0:
-            raise ValueError("a rate is above zero")
+            raise ValueError("a rate must be above zero")
         self.kind = kind
         self.rate = rate
         self.gap_max_ns = gap_max_ns
@@ -38,7 +38,7 @@ cdef class Pace:
         self.begin()
 
     def begin(self):
-        """Begin anew: the next message may go at once."""
+        """Begin anew: the next message may be sent at once."""
         self.due_ns = 0
         self.now_ns = 0
         self.filled_ns = 0
@@ -47,7 +47,7 @@ cdef class Pace:
         self.last_timestamp_ns = 0
 
     def begin_turn(self, uint64_t now_ns):
-        """What the clock (monotonic) says in this turn."""
+        """Begin a turn at that time (monotonic)."""
         self.now_ns = now_ns
         if self.kind == SPEED:
             return
@@ -56,7 +56,7 @@ cdef class Pace:
         self.filled_ns = now_ns
 
     cdef bint allows(self, const RecordHeader* record) noexcept:
-        """Whether a message may go in this turn. If not, `due_ns` says when."""
+        """Whether a message may be sent in this turn. If not, `due_ns` is the time at which it may."""
         cdef double wait_ns
         cdef uint64_t gap_ns = 0
         if self.kind == SPEED:
@@ -77,7 +77,7 @@ cdef class Pace:
         return False
 
     cdef void took(self, const RecordHeader* record) noexcept:
-        """A message that was allowed has gone."""
+        """Account for an allowed message that was sent."""
         if self.kind == MESSAGES:
             self.allowance -= 1.0
         elif self.kind == BYTES:

@@ -1,11 +1,11 @@
-# Where the range of a bookmark subscription begins and ends, as far as that takes looking at records.
+# The range of a bookmark subscription: the parts of its beginning and end that must be checked on records.
 #
-# A range that begins with a message begins where its reader was put; only a point in time is compared here. A range
-# ends behind the last of its ends: a position (of the messages that were found), a time, and messages that are not in
-# the log yet. Positions and times rise along the log, so each is one number (transaction_log.md §5.3, §20 items 9, 11
-# to 15).
+# A range that begins with a message begins at the position of its reader; only a beginning in time is checked here. A
+# range ends behind the last of its ends: a position (of the messages found in the log), a time, and messages that are
+# not in the log yet. Positions and times rise along the log, so each is one number (transaction_log.md §5.3,
+# §20 items 9, 11 to 15).
 #
-# Times are compared in microseconds, which is what bookmarks can say.
+# Times are compared in microseconds, the resolution of bookmarks.
 
 cimport cython
 from libc.stdint cimport uint64_t
@@ -20,11 +20,11 @@ cdef class ReplayBounds:
         self.awaited = NULL
 
     def __init__(self, uint64_t begin_us=0, end=None):
-        """begin_us: the first microsecond (UNIX) of the range; 0: it begins where the reader is.
+        """begin_us: the first microsecond (UNIX) of the range; 0: it begins at the position of the reader.
 
-        end: None for a range without one, or a tuple: whether the end itself belongs to the range; a log position at
-        or behind which it ends; the last microsecond that belongs to it (0: any time does); and the bookmarks, pairs
-        of numbers, of ends that are not in the log yet. It ends where all of these are passed.
+        end: None for a range without an end, or a tuple: whether the end itself belongs to the range; a log position at
+        or behind which the range ends; the last microsecond that belongs to it (0: no end in time); and the bookmarks,
+        as pairs of numbers, of ends that are not in the log yet. The range ends when all of these are passed.
         """
         cdef uint64_t at
         self.begin_us = begin_us
@@ -49,12 +49,12 @@ cdef class ReplayBounds:
 
     @property
     def begun(self):
-        """Whether a record within or behind the range was met."""
+        """Whether the range has begun: it has no beginning in time, or a record within it was judged."""
         return self.begin_us == 0
 
     def is_over(self, uint64_t position, uint64_t settled_us):
-        """Whether nothing can follow behind a log position, when all records that may still come there are of a later
-        time than `settled_us`.
+        """Whether no record of the range can follow behind a log position. All records that may still come there must
+        have a later time than `settled_us`.
         """
         return (
             self.has_end
@@ -64,10 +64,10 @@ cdef class ReplayBounds:
         )
 
     cdef Verdict judge(self, const RecordHeader* record) noexcept nogil:
-        """Where a record is. To be asked in the order of the log; asking again says the same."""
+        """The place of a record relative to the range. Call it in log order; a repeated call gives the same result."""
         cdef uint64_t time_us = record.timestamp_ns // 1000
         if self.has_end:
-            # An end may come before the beginning: then there is nothing between them.
+            # An end may come before the beginning: then the range is empty.
             if self.awaited_count and self.meet(record):
                 self.end_position = max(self.end_position, record.position + self.end_inclusive)
             if self.awaited_count == 0 and record.position >= self.end_position and time_us > self.end_us:
@@ -78,7 +78,7 @@ cdef class ReplayBounds:
         return VERDICT_WITHIN
 
     cdef bint meet(self, const RecordHeader* record) noexcept nogil:
-        """Whether the record is one of the ends that were awaited; it is not any more then."""
+        """Whether the record is one of the awaited ends; if so, it is removed from them."""
         cdef uint64_t low = 0
         cdef uint64_t high = self.awaited_count
         cdef uint64_t middle

@@ -1,11 +1,12 @@
-# Replays on terms: with a beginning or an end, a pace, conflation, or a number of messages.
+# Replays with terms: a beginning or an end, a pace, conflation, or a limit on the number of messages.
 #
-# A plain replay is a JournalTailer, and pays for nothing of this. A ReplayTailer looks at every record on its way: is
-# it in the range? does anybody want it? may it go now? Where the answer to the last is no, it stays at that record,
-# and the caller comes back when the pace says. It serves one output.
+# A replay without terms is a JournalTailer, which has none of this cost. A ReplayTailer checks for every record whether
+# it is in the range, whether a subscription matches it, and whether it may be sent now. If it may not be sent yet, the
+# tailer stays at that record, and the caller runs it again at the time that the pace gives. It serves one output
+# buffer.
 #
-# Invariant: a record is passed only when it was delivered, held, or is wanted by nobody; so position and bookmark of
-# the tailer are always a place from which nothing is lost (for what is held: `safe_bookmark`).
+# Invariant: A record is passed only if it was delivered or held, or if no subscription matches it. So a client that
+# resumes at the position or bookmark of the tailer loses no message; with held messages, use `safe_bookmark`.
 
 from libc.stdint cimport uint64_t
 
@@ -16,9 +17,9 @@ from amps._core.wire.topics cimport TopicEntry
 
 # How a run ended.
 REPLAY_REACHED = 0                 # at the limit
-REPLAY_UNFINISHED = 1              # there is more to do at once, or when the output has been emptied
-REPLAY_DUE_LATER = 2               # the next message may not go yet: the pace's `due_ns` says when
-REPLAY_ENDED = 3                   # nothing can follow
+REPLAY_UNFINISHED = 1              # more work remains, at once or when the output has been emptied
+REPLAY_DUE_LATER = 2               # the next message may not be sent before the pace's `due_ns`
+REPLAY_ENDED = 3                   # no message can follow
 
 cdef enum:
     REACHED = 0
@@ -30,13 +31,13 @@ cdef uint64_t EVER = <uint64_t>-1
 
 
 cdef class ReplayTailer(JournalTailer):
-    """A JournalTailer on terms, each of which may be None."""
+    """A JournalTailer with terms, each of which may be None."""
 
     cdef readonly ReplayBounds bounds
     cdef readonly Pace pace
     cdef readonly Conflation conflation
-    cdef readonly uint64_t messages_left   # which may still be delivered
-    cdef bint flushing                     # the range has ended, what is held goes out
+    cdef readonly uint64_t messages_left   # number of messages that may still be delivered
+    cdef bint flushing                     # the range has ended: all held messages are due
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ cdef class ReplayTailer(JournalTailer):
 
     @property
     def safe_bookmark(self):
-        """Bookmark of the last record behind which nothing is held."""
+        """Bookmark from which a client can resume without losing held messages."""
         if self.conflation is not None and self.conflation.before_first is not None:
             return self.conflation.before_first
         return self.last_publisher_id, self.last_sequence
@@ -72,7 +73,7 @@ cdef class ReplayTailer(JournalTailer):
         uint64_t now_ns,
         uint64_t clock_ns,
     ):
-        """Go on up to `limit`, at most about `log_bytes_max` bytes of log, until the output holds `output_bytes_max`.
+        """Run up to `limit`, at most about `log_bytes_max` bytes of log, or until the output holds `output_bytes_max`.
 
         now_ns: of the monotonic clock; clock_ns: UNIX time. Returns one of the constants above.
         """
@@ -101,7 +102,7 @@ cdef class ReplayTailer(JournalTailer):
             if record == NULL:
                 if cursor.position < limit:
                     return UNFINISHED  # the record at the cursor is not in memory
-                # What is held is due by the clock now: nothing is left to tell the time otherwise.
+                # At the limit no record gives the time, so held messages are due by the clock.
                 state = self.release(clock_ns, output, output_bytes_max)
                 return state
             if cursor.position - self.stepped_bytes - begin + (group.work - work) > log_bytes_max:
@@ -118,14 +119,14 @@ cdef class ReplayTailer(JournalTailer):
             skip_record(cursor, record)
 
     def flush(self, OutputBuffer output, uint64_t output_bytes_max, uint64_t now_ns):
-        """The range ends here: let everything that is held go. Returns as `run_on_terms`."""
+        """Deliver all held messages, at the end of the range. Returns as `run_on_terms`."""
         if self.pace is not None:
             self.pace.begin_turn(now_ns)
         self.flushing = True
         return self.release(EVER, output, output_bytes_max)
 
     def release_all(self, OutputBuffer output):
-        """Deliver what is held, whatever the pace; the terms are about to change."""
+        """Deliver all held messages regardless of the pace, before the terms change."""
         cdef Pace pace = self.pace
         self.pace = None
         try:
@@ -134,15 +135,16 @@ cdef class ReplayTailer(JournalTailer):
             self.pace = pace
 
     cdef bint may_step(self) noexcept:
-        """Not while any record may be the one at which something begins or ends: these are looked at one by one. With
-        conflation any record tells the time, and so lets the last one of a number of messages go.
+        """Whether the tailer may step. It may not while any record may begin or end the range. With conflation and a
+        limit on the number of messages it may not either: any record gives the time, and so may release the last
+        message.
         """
         if self.conflation is not None and self.messages_left != EVER:
             return False
         return self.bounds is None or (self.bounds.begin_us == 0 and self.bounds.awaited_count == 0)
 
     cdef int step(self, const RecordHeader* record, OutputBuffer output, uint64_t output_bytes_max) except -1:
-        """Deal with the record at the cursor. REACHED: it may be passed."""
+        """Process the record at the cursor. REACHED: it may be passed."""
         cdef TopicEntry entry
         cdef TopicRoutes routes
         cdef uint64_t cost
@@ -173,13 +175,13 @@ cdef class ReplayTailer(JournalTailer):
             return REACHED
         if self.pace is not None and not self.pace.allows(record):
             return DUE_LATER
-        # Reading a key, to find that there is none, has made values of the message; who gets it is still known.
+        # Reading the key has changed the evaluation context's values, but the matches of the filters are kept.
         routes.send_wanted(record, self.cursor)
         self.went(record)
         return REACHED
 
     cdef int release(self, uint64_t until_ns, OutputBuffer output, uint64_t output_bytes_max) except -1:
-        """Deliver what is held and due by that time. REACHED: that was all of it."""
+        """Deliver held messages that are due by that time. REACHED: all of them were delivered."""
         cdef Conflation conflation = self.conflation
         cdef TopicRoutes routes
         cdef Held held
@@ -201,7 +203,7 @@ cdef class ReplayTailer(JournalTailer):
             conflation.release(held)
 
     cdef void went(self, const RecordHeader* record) noexcept:
-        """A message has gone out."""
+        """Account for a sent message."""
         if self.pace is not None:
             self.pace.took(record)
         if self.messages_left != EVER:

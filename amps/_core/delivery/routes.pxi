@@ -1,12 +1,12 @@
-# Who gets the messages of one topic, from one tailer.
+# The routes of one topic for one tailer: the receivers of each message.
 #
-# A *member* is a subscription, with a filter or without; a *receiver* gets one frame per message, whatever number of
-# its members take it: a connection with all its matching subscriptions, or, where each is served by itself, a
-# subscription. Members come and go one by one, at a cost that does not grow with their number, so that thousands of
-# clients can subscribe while messages flow.
+# A *member* is a subscription, with a filter or without. A *receiver* gets one frame per message, regardless of how
+# many of its members match. It is a connection with all its matching subscriptions, or a single subscription that gets
+# its own frames. The cost of adding or removing a member does not grow with their number, so that thousands of clients
+# can subscribe while messages are delivered.
 #
-# Filters are evaluated once per message, all of them together (expressions/filter_set.pxi); receivers without filters
-# never wait for that, and pay nothing for it.
+# All filters are evaluated together, once per message (expressions/filter_set.pxi). Topics without filters have no such
+# cost.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -22,9 +22,9 @@ from amps._core.shm.platform cimport monotonic_ns
 from amps._core.journal.record cimport RecordHeader, record_client_id, record_payload
 
 cdef enum:
-    EVALUATION_BYTES = 256         # evaluating a filter costs about what reading so much log does
-    NS_PER_BYTE = 2                # of reading log
-    LARGE_BYTES = 65536            # of a message: evaluating any filter can take long
+    EVALUATION_BYTES = 256         # cost of evaluating a filter, as reading that many bytes of log
+    NS_PER_BYTE = 2                # to convert the measured time of filters to bytes of log
+    LARGE_BYTES = 65536            # size of a message on which evaluating any filter can take long
 
 
 cdef class Member:
@@ -58,7 +58,7 @@ cdef inline int publish(
 cdef inline int hand(
     TopicRoutes self, Receiver receiver, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor
 ) except -1:
-    """A frame for a receiver, now or when conflation lets it go."""
+    """Send a frame to a receiver, or pass the message to its conflation."""
     if receiver.conflation is not None:
         return receiver.conflation.take(record, self.entry, cursor)
     return publish(receiver.output, prefix, flags, record, cursor)
@@ -68,7 +68,7 @@ cdef inline int hand(
 cdef class TopicRoutes:
 
     def __init__(self, TopicEntry entry=None, EvaluationContext evaluation=None):
-        """evaluation: of the topic's message type. Without an entry: nobody's, for topics that nobody wants."""
+        """evaluation: that of the topic's message type. entry: None for the routes of topics without subscriptions."""
         self.entry = entry
         self.evaluation = evaluation
         self.filters = None
@@ -96,11 +96,11 @@ cdef class TopicRoutes:
         self, key, receiver_key, OutputBuffer output, bytes sub_id, uint32_t flags, Filter filter_=None,
         LiveConflation conflation=None,
     ):
-        """Let a subscription have the messages of this topic.
+        """Add a subscription to the topic. Raises ValueError if it is a member already.
 
-        receiver_key: members with the same one share their frames. sub_id: as it stands between the quotes of a
-        header; None if the receiver does not want to be told. flags: of delivery/output.pyx. conflation: holds the
-        messages back, for a receiver of its own.
+        receiver_key: members with the same key share their frames. sub_id: as in a header, without quotes; None if
+        frames need no subscription id. flags: see delivery/output.pyx. conflation: the conflation of a receiver with
+        this single member.
         """
         cdef Member member = Member()
         cdef Receiver receiver = self.receivers.get(receiver_key)
@@ -124,13 +124,13 @@ cdef class TopicRoutes:
         self.filters.add(filter_, member)
 
     def remove(self, key):
-        """A subscription leaves."""
+        """Remove a subscription."""
         cdef Member member = self.members.pop(key)
         cdef Receiver receiver = member.receiver
         receiver.members -= 1
         if receiver.members == 0:
             del self.receivers[receiver.key]
-            self.touched = []  # it may be there still
+            self.touched = []  # it may still contain the receiver
             self.touched_count = 0
         if member.filter is not None:
             self.filters.remove(member.filter, member)
@@ -164,9 +164,9 @@ cdef class TopicRoutes:
         return self.head + b',"sids":"' + b",".join(ids) + b'"' if ids else self.head
 
     cdef uint64_t deliver(self, const RecordHeader* record, LogCursor cursor, bint live) except? 0xFFFFFFFFFFFFFFFF:
-        """Hand a message to all who get it. What evaluating filters cost is returned, in bytes of log.
+        """Send a message to all matching receivers. Returns the cost of evaluating filters, in bytes of log.
 
-        live: the message has just been published, as opposed to replayed.
+        live: True if the message has just been published; False if it is replayed.
         """
         cdef uint64_t cost = 0
         if self.filters is not None:
@@ -175,16 +175,16 @@ cdef class TopicRoutes:
         return cost
 
     cdef bint wants(self, const RecordHeader* record, uint64_t* cost) except -1:
-        """Whether anybody gets a message that is replayed; who does, `send` knows until another one is looked at."""
+        """Whether any receiver matches a replayed message. The matches are kept for `send` until the next call."""
         cost[0] = match(self, self.filters, record, False) if self.filters is not None else 0
         return PyList_GET_SIZE(self.every) > 0 or (self.filters is not None and self.filters.matched_count > 0)
 
     cdef int send_wanted(self, const RecordHeader* record, LogCursor cursor) except -1:
-        """Hand the message to those who want it."""
+        """Send the message that `wants` has evaluated to the matching receivers."""
         return send(self, record, cursor)
 
     cdef int send_to_all(self, const RecordHeader* record, LogCursor cursor) except -1:
-        """Hand a message to every member, whatever its filter: it was found to match before."""
+        """Send a message to every member without evaluating filters: it has been found to match before."""
         cdef Member member
         cdef Receiver receiver
         for member in self.members.values():
@@ -199,7 +199,7 @@ cdef class TopicRoutes:
         return 0
 
     cdef int send_to_matching(self, FilterSet filters, const RecordHeader* record, LogCursor cursor) except -1:
-        """One frame for each receiver of which a filter matches."""
+        """Send one frame to each receiver with a matching filter."""
         cdef list members
         cdef Member member
         cdef Receiver receiver
@@ -212,7 +212,7 @@ cdef class TopicRoutes:
             while place < PyList_GET_SIZE(members):
                 member = <Member>members[place]
                 receiver = member.receiver
-                # Who has no other member needs nothing put together. Frames keep the order of the first matches.
+                # A receiver with a single member needs no joined prefix. Frames keep the order of the first matches.
                 if receiver.members == 1 and self.touched_count == 0:
                     hand(self, receiver, member.prefix, member.flags, record, cursor)
                 else:
@@ -224,7 +224,7 @@ cdef class TopicRoutes:
         return 0
 
     cdef int touch(self, Member member) except -1:
-        """A filter of this member matches."""
+        """Note that the filter of a member matches."""
         cdef Receiver receiver = member.receiver
         if receiver.serial == self.serial:
             if receiver.more is None:
@@ -235,7 +235,7 @@ cdef class TopicRoutes:
         receiver.serial = self.serial
         receiver.first = member
         receiver.more = None
-        # Written over and over again, like the list of matches.
+        # Entries of the list are overwritten for each message, like the list of matches.
         if self.touched_count < <uint32_t>PyList_GET_SIZE(self.touched):
             self.touched[self.touched_count] = receiver
         else:
@@ -244,7 +244,7 @@ cdef class TopicRoutes:
         return 0
 
     cdef int send_matched(self, Receiver receiver, const RecordHeader* record, LogCursor cursor) except -1:
-        """One frame for the members whose filters matched and those without one."""
+        """Send one frame for a receiver's members whose filters matched, and its members without a filter."""
         cdef Member member = receiver.first
         cdef uint32_t flags = receiver.flags | member.flags
         cdef list matched
@@ -275,7 +275,7 @@ cdef class TopicRoutes:
 
 
 cdef inline int send(TopicRoutes self, const RecordHeader* record, LogCursor cursor) except -1:
-    """Hand a message to all who get it, after filters were evaluated."""
+    """Send a message to all matching receivers, after the filters were evaluated."""
     cdef Receiver receiver
     if self.filters is not None:
         self.serial += 1
@@ -291,7 +291,7 @@ cdef inline int send(TopicRoutes self, const RecordHeader* record, LogCursor cur
 cdef inline uint64_t match(
     TopicRoutes self, FilterSet filters, const RecordHeader* record, bint live
 ) except? 0xFFFFFFFFFFFFFFFF:
-    """Find the filters that match."""
+    """Evaluate the filters on a message. Returns the cost, in bytes of log."""
     cdef EvaluationContext evaluation = filters.evaluation
     cdef uint64_t evaluations = filters.evaluations
     cdef uint64_t unreadable = evaluation.unreadable

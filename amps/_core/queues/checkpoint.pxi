@@ -1,13 +1,14 @@
-# Copying what a queue holds, so that a start need not read the whole log again, and taking such a copy back.
+# Copies the messages of queues, so that a start need not read the whole log, and restores queues from such copies.
 #
-# A copy is made in steps between turns of the core, so it is not of one moment: each queue is copied from its oldest
-# message to the newest that it had when its copying began (`until`), and what leaves meanwhile may be in the copy or
-# not. It is taken for a state together with the log position P at which the copying of all queues began: reading the
-# log from P on makes it whole. What left after P is a record behind P, so it leaves again; what entered up to `until`
-# is passed over, because it is either in the copy or has left; what entered later enters again.
+# A copy is made in steps between turns of the core, so it does not show one moment. Each queue is copied from its
+# oldest message to the newest message that it had when its copying began (`until`). A message that leaves during the
+# copying may be in the copy or not. The log position P at which the copying of all queues began is stored with the
+# copies; reading the log from P on completes them. A message that left after P has a record behind P, so it leaves
+# again. A message up to `until` is ignored by that reading, because it is either in the copy or has left. A later
+# message enters again.
 #
-# What is stored of a message: 24 bytes, 40 if it may expire or has a priority. Leases, and counts of deliveries and
-# cancels, are not stored: they begin anew (queues.md §17). What was delivered at most once has left.
+# A stored message takes 24 bytes, or 40 if it can expire or has a priority. Leases, and counts of deliveries and
+# cancels, are not stored: they begin anew (queues.md §17). Messages delivered at most once have left the queue.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -36,9 +37,9 @@ cdef enum StoredFlag:
 cdef packed struct StoredMessage:
     uint64_t position
     uint64_t sequence
-    uint32_t publisher             # place in the table of publishers
+    uint32_t publisher             # index in the table of publishers
     uint32_t flags                 # StoredFlag
-    uint64_t expires_ns            # this one and the next only if any message of the piece has them
+    uint64_t expires_ns            # this field and the next only in wide copies
     uint64_t priority
 
 
@@ -47,21 +48,21 @@ WIDE_BYTES = sizeof(StoredMessage)
 
 
 class CopyDamaged(ValueError):
-    """What is given for a copy of messages is none."""
+    """The bytes are not a valid copy of messages."""
 
 
 def publisher_table(QueueManager manager not None):
-    """The publisher ids that copies refer to by place, 8 bytes each; to be taken when the last copy is made."""
+    """The publisher ids to which copies refer by index, 8 bytes each. Call it after the last copy is made."""
     if manager.shared.publisher_count == 0:
         return b""
     return (<const char*>manager.shared.publisher_ids)[: manager.shared.publisher_count * sizeof(uint64_t)]
 
 
 def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t slots_max):
-    """Copy messages behind the log position `after`, up to `until`, looking at no more than `slots_max` slots.
+    """Copy messages behind the log position `after`, up to `until`, from at most `slots_max` slots.
 
-    Returns (copy, whether its messages are wide, slots looked at, position to go on after); that position is `until`
-    when it is all.
+    Returns (copy, whether its messages are wide, number of slots read, position to continue after). That position is
+    `until` when the copy is complete.
     """
     cdef uint32_t slot = first_slot_after(queue, after)
     cdef uint32_t looked_at = 0
@@ -101,13 +102,13 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
     if wide:
         return bytes(memory[: count * sizeof(StoredMessage)]), True, looked_at, after
     for at in range(1, count):
-        # To the front, so nothing is overwritten that is still to be moved.
+        # Messages move to the front, so none is overwritten before it is moved.
         memcpy(copy + at * NARROW_BYTES, copy + at * sizeof(StoredMessage), NARROW_BYTES)
     return bytes(memory[: count * NARROW_BYTES]), False, looked_at, after
 
 
 cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
-    """The first slot behind a log position, alive or not."""
+    """The first slot behind a log position, gone or not."""
     cdef uint32_t slot
     if messages.block_count == 0:
         return NO_SLOT
@@ -120,8 +121,8 @@ cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
 def restore_messages(
     Queue queue not None, copy, bint wide, publishers, uint64_t from_position
 ):
-    """Let the messages of a copy enter a queue, behind what it holds; those before `from_position` are in no journal
-    any more. publishers: a publisher table. Raises CopyDamaged, QueueMemoryFull.
+    """Let the messages of a copy enter a queue, behind its messages. Messages before `from_position`, which are in no
+    journal any more, are skipped. publishers: a publisher table. Raises CopyDamaged, QueueMemoryFull.
     """
     cdef const unsigned char[::1] stored_bytes = copy
     cdef const unsigned char[::1] publisher_bytes = publishers
@@ -136,13 +137,13 @@ def restore_messages(
     stored.expires_ns = NEVER
     stored.priority = 0
     if count * size != <uint64_t>stored_bytes.shape[0]:
-        raise CopyDamaged("it does not end with a message")
+        raise CopyDamaged("its length is not a multiple of the size of a message")
     for at in range(count):
         memcpy(&stored, &stored_bytes[at * size], size)
         if stored.position <= queue.counters.last_queued_position:
             raise CopyDamaged("its messages are not in the order of the log")
         if stored.publisher >= publisher_count or stored.flags & ~<uint32_t>STORED_KNOWN:
-            raise CopyDamaged("one of its messages makes no sense")
+            raise CopyDamaged("a message has an unknown publisher or unknown flags")
         queue.counters.last_queued_position = stored.position
         if stored.position < from_position:
             continue
@@ -161,11 +162,11 @@ def restore_messages(
 
 
 def restore_rest(Queue queue not None, uint64_t until, deferred):
-    """After its messages: what a queue has seen of the log, and [(publisher id, sequence, UNIX time in ns until which
-    it is remembered)] of the acknowledgements that wait for their messages.
+    """Restore the rest of a queue, after its messages: the log position up to which it has seen the log, and its
+    deferred acknowledgements as [(publisher id, sequence, UNIX time in ns of the expiration)]. Raises CopyDamaged.
     """
     if until < queue.counters.last_queued_position:
-        raise CopyDamaged("it has messages behind its end")
+        raise CopyDamaged("it has messages behind the log position at which it ends")
     queue.counters.last_queued_position = until
     for publisher_id, sequence, until_ns in sorted(deferred, key=until_of):
         queue.remember((publisher_id, sequence), until_ns, None)
@@ -173,18 +174,18 @@ def restore_rest(Queue queue not None, uint64_t until, deferred):
 
 
 def until_of(deferred):
-    """The time of a deferred acknowledgement: they are kept in the order in which they end."""
+    """The expiration of a deferred acknowledgement, by which a queue keeps them in order."""
     return deferred[2]
 
 
 def deferred_acknowledgements(Queue queue not None):
-    """[(publisher id, sequence, UNIX time in ns)], as `restore_rest` takes them."""
+    """The deferred acknowledgements as `restore_rest` takes them: [(publisher id, sequence, UNIX time in ns)]."""
     return [(publisher_id, sequence, until) for (publisher_id, sequence), (until, _) in queue.deferred.items()]
 
 
 def forget_answered(Queue queue not None, last_sequence):
-    """After the log was read: forget acknowledgements whose messages cannot come any more, because their publisher has
-    published later ones (`last_sequence(publisher id)`), unless they wait beyond the target depth.
+    """After recovery, forget deferred acknowledgements whose messages cannot come any more. These are the ones whose
+    publisher has published a later message (`last_sequence(publisher id)`), except those of inactive messages.
     """
     cdef uint32_t slot = queue.inactive_next
     waiting = set()
@@ -199,9 +200,9 @@ def forget_answered(Queue queue not None, last_sequence):
 
 
 def oldest_needed(Queue queue not None):
-    """Log position of the oldest message whose record must stay in the log (queues.md §14.6); None: of none.
+    """Log position of the oldest message whose record must stay in the log (queues.md §14.6); None: there is none.
 
-    What was delivered at most once has left; a barrier that waits for a subscription does not count (D-16).
+    A message delivered at most once has left the queue. A barrier that waits for a subscription does not count (D-16).
     """
     cdef uint32_t slot = queue.head
     cdef int state

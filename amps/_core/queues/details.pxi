@@ -1,9 +1,8 @@
-# What the core says of one queue to those who look at it: counters, who takes its messages, and the first of them.
+# Details of one queue for the administration interface: counters, subscriptions, and the first messages.
 #
-# Everything is in rows, each of a few hundred bytes at most and made of what msgpack takes, so that an answer can be
-# cut anywhere; what a message is, where it lies and since when, whoever asks finds in the log. The core stands still
-# meanwhile, so there are bounds: of messages, of slots that are looked at for them (many may be gone), of
-# subscriptions.
+# The answer consists of rows of values that msgpack can encode, each of a few hundred bytes at most, so that it can be
+# split anywhere. The receiver takes other facts about a message from the log. The core does no other work while it
+# makes an answer, so there are bounds: on messages, on slots checked for them (many may be gone), on subscriptions.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -34,16 +33,16 @@ cdef enum:
 
 
 def describe_queue(QueueManager manager not None, uint32_t number, names):
-    """Rows about a queue, each a tuple whose first part says what it is. Raises IndexError.
+    """Rows about a queue: tuples whose first item is the type of the row. Raises IndexError.
 
     names: {(transport, connection slot): client name}.
-    - ("queue", its counters as they lie in memory, slots that it has reserved)
-    - ("cursor", number, state, log position of the last message it looked at, of the last one it delivered (0: none),
-      messages that its subscriptions hold of this queue)
+    - ("queue", its counters as in memory, number of slots in its blocks)
+    - ("cursor", number, state, log position of the last message that it has checked, log position of the last message
+      that it delivered (0: none), messages of this queue that its subscriptions hold)
     - ("subscription", number of its cursor, client name, subscription id, topic, filter, messages that it holds of all
-      its queues, at most so many)
-    - ("message", log position, publisher id, sequence, 1 if it can be delivered else 0, priority or None, client that
-      it is leased to or None, UNIX time in ns at which the lease began or 0)
+      its queues, its limit of messages)
+    - ("message", log position, publisher id, sequence, 1 if it is available else 0, priority or None, name of the
+      client that holds its lease or None, UNIX time in ns at which the lease began or 0)
     """
     cdef Queue queue = manager.shared.queues[number]
     cdef bytes counters = (<char*>queue.counters)[: sizeof(QueueCounters)]
@@ -54,7 +53,7 @@ def describe_queue(QueueManager manager not None, uint32_t number, names):
 
 
 cdef str name_of_client(dict names, uint64_t client):
-    """The name of a connection's client; empty if somebody else has it by now."""
+    """The client name of a connection; empty if no name is known for its slot."""
     name = names.get((client >> CLIENT_TRANSPORT_SHIFT, client >> CLIENT_SLOT_SHIFT & CLIENT_SLOT_MASK))
     return name or ""
 
@@ -68,7 +67,7 @@ cdef int describe_cursors(list rows, Queue queue, dict names) except -1:
     for cursor in queue.cursors[:CURSORS_MAX]:
         rows.append((
             "cursor", cursor.number, state_of(queue, cursor),
-            # Where it begins to look next is moved on only when it looks.
+            # `fresh` moves only when the cursor searches, so it may be behind the last delivery.
             max(processed_position(queue, cursor), cursor.last_delivered_position),
             cursor.last_delivered_position, held.get(cursor.number, 0),
         ))
@@ -86,11 +85,11 @@ cdef tuple describe_subscriber(Subscriber subscriber, dict names):
 
 
 def describe_subscriptions(QueueManager manager not None, uint64_t skip, names):
-    """Rows about subscriptions to queues, in the order in which they began, without the first ones; at most
-    SUBSCRIPTIONS_MAX, fewer only if there are no more.
+    """Rows about subscriptions to queues, in the order of their creation, without the first `skip` ones. At most
+    SUBSCRIPTIONS_MAX rows are returned; fewer mean that there are no more.
 
-    Each is transport, the transport's number of it, number of one of its queues or None, client name, subscription id,
-    topic, filter, messages that it holds, at most so many.
+    A row is (transport, number of the subscription in the transport, number of one of its queues or None, client name,
+    subscription id, topic, filter, messages that it holds, its limit of messages).
     """
     cdef Subscriber subscriber
     cdef Membership member
@@ -115,7 +114,7 @@ cdef str state_of(Queue queue, Cursor cursor):
 
 
 cdef uint64_t processed_position(Queue queue, Cursor cursor) noexcept:
-    """Log position of the last message that a cursor has looked at, 0 = none that is still known."""
+    """Log position of the last message that a cursor has checked; 0 = none that is still known."""
     cdef uint64_t until
     cdef uint64_t place
     cdef uint32_t block
@@ -148,7 +147,7 @@ cdef int describe_messages(list rows, QueueManager manager, Queue queue, dict na
     while slot != NO_SLOT and looked_at < <uint32_t>SLOTS_MAX and found < <uint32_t>MESSAGES_MAX:
         message = &queue.slots[slot]
         looked_at += 1
-        # What was delivered at most once has left, and only counts in a backlog.
+        # A message delivered at most once has left the queue; it only counts in a backlog.
         if message.state != SLOT_GONE and message.state != SLOT_DELIVERED:
             found += 1
             client = None

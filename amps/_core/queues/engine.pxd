@@ -8,7 +8,7 @@ from amps._core.journal.writer cimport PublisherMap
 from amps._core.queues.slots cimport NO_BLOCK, QueueBlock, QueueCounters, QueueSlot
 
 
-cdef uint64_t NEVER                # as a time: it does not come
+cdef uint64_t NEVER                # as a time: never
 
 
 cdef class QueueArena:
@@ -16,27 +16,27 @@ cdef class QueueArena:
     cdef QueueSlot* slots
     cdef QueueBlock* blocks
     cdef readonly uint32_t block_capacity
-    cdef readonly uint32_t blocks_used     # were ever taken
-    cdef uint32_t blocks_ready             # have their memory
-    cdef uint32_t first_free               # list of blocks that were given back
+    cdef readonly uint32_t blocks_used     # blocks taken at least once
+    cdef uint32_t blocks_ready             # blocks whose memory is allocated
+    cdef uint32_t first_free               # head of the list of free blocks
     cdef uint32_t free_count
     cdef object make_room
-    cdef readonly object obstacle          # why a block could not be had, the last time that happened; None = never
-    cdef readonly uint64_t refusals        # how often
+    cdef readonly object obstacle          # reason of the last failed allocation of a block; None = none failed
+    cdef readonly uint64_t refusals        # number of failed allocations
 
     cdef bint ensure(self, uint32_t count) except -1
     cdef uint32_t take_block(self, uint32_t queue) except? NO_BLOCK
     cdef void give_back(self, uint32_t block) noexcept nogil
 
 
-# A heap of slots in the order in which they are to be delivered, or to expire: see queues/heap.pxi.
+# A heap of slots, in the order of delivery or of expiry. See queues/heap.pxi.
 
 
 cdef struct HeapEntry:
-    uint64_t rank                  # lower ones come first,
-    uint64_t position              # then earlier ones
+    uint64_t rank                  # ascending,
+    uint64_t position              # then by log position
     uint32_t slot
-    uint32_t last                  # 1: after all that have 0
+    uint32_t last                  # 1: behind all entries with 0
 
 
 cdef struct Heap:
@@ -65,48 +65,48 @@ cdef void heap_free(Heap* heap) noexcept nogil
 
 
 cdef class Subscriber:
-    """A subscription, as the core knows it: one backlog over all the queues that it is for."""
+    """A subscription in the core, with one backlog over all its queues."""
 
     cdef readonly uint32_t transport
-    cdef readonly uint32_t number          # the transport's number of it
-    cdef readonly uint64_t client          # whose it is: the same for all of a connection
-    cdef readonly uint64_t order           # of creation; replacing it does not change that
+    cdef readonly uint32_t number          # number of the subscription in its transport
+    cdef readonly uint64_t client          # client key: the same for all subscriptions of a connection
+    cdef readonly uint64_t order           # order of creation; a replacement keeps it
     cdef readonly uint64_t limit           # effective backlog
-    cdef readonly uint64_t outstanding     # delivered and not acknowledged
-    cdef readonly object shown             # subscription id, topic, filter: texts for those who look at it
-    cdef list memberships                  # in queues that it gets messages from now
-    cdef list alive                        # these, and those in queues from which it only holds messages
+    cdef readonly uint64_t outstanding     # messages delivered and not acknowledged
+    cdef readonly object shown             # subscription id, topic, filter: texts for status reports
+    cdef list memberships                  # in queues that deliver to it
+    cdef list alive                        # `memberships`, and those that only hold messages
 
 
 cdef class Membership:
-    """A subscription in one queue. It lives as long as it is current, or holds messages."""
+    """A subscription in one queue. It exists while it is current or holds messages."""
 
-    cdef readonly uint32_t number          # its place in the manager's list, what slots call their holder
+    cdef readonly uint32_t number          # index in the list of memberships; slots name their holder by it
     cdef readonly Subscriber subscriber
     cdef readonly uint32_t queue
     cdef Cursor cursor
-    cdef bint current                      # it gets messages; not if a replacement moved on to other queues
-    cdef uint32_t first                    # what it holds: slots, in the order in which their leases end
+    cdef bint current                      # it gets messages; False after a replacement without this queue
+    cdef uint32_t first                    # first of the slots that it holds, in the order of lease ends
     cdef uint32_t last
     cdef uint64_t held
 
 
 cdef class Cursor:
-    """What the subscriptions of one queue with the same filter may get next."""
+    """The next messages for the subscriptions of one queue that share a filter."""
 
-    cdef readonly object key               # None: without a filter
+    cdef readonly object key               # (transport, filter key); None: no filter
     cdef readonly uint32_t number
     cdef QueueArena arena
-    cdef bint takes_all                    # there is no filter: all that is available matches
-    cdef uint64_t members                  # subscriptions that share it
-    cdef uint64_t ready                    # of these, how many may get a message
-    cdef Heap heap                         # slots that match and were available when they were entered
-    cdef uint32_t fresh                    # takes_all: the first slot that was not looked at; NO_SLOT = none
-    cdef readonly uint64_t evaluated_until  # log position up to which it is known what matches
-    cdef dict matches                      # by block: a bit per slot, whether it matches
-    cdef uint32_t top                      # the slot that it would deliver next
-    cdef uint64_t last_delivered_position  # log position of what it delivered last; 0 = nothing yet
-    cdef uint64_t heard_ns                 # when it last heard what matches, or began to wait for that
+    cdef bint takes_all                    # no filter: every available message matches
+    cdef uint64_t members                  # number of subscriptions that share it
+    cdef uint64_t ready                    # number of these with room for a message
+    cdef Heap heap                         # slots that match and were available when entered
+    cdef uint32_t fresh                    # takes_all: the first slot not checked yet; NO_SLOT = none
+    cdef readonly uint64_t evaluated_until  # log position up to which the filter is evaluated
+    cdef dict matches                      # block -> bitmap of the slots that match
+    cdef uint32_t top                      # the slot to deliver next
+    cdef uint64_t last_delivered_position  # log position of the last delivered message; 0 = none
+    cdef uint64_t heard_ns                 # time of the last matches received, or when it began to wait
 
     cdef bint has_match(self, uint32_t slot)
     cdef int note_match(self, uint32_t slot) except -1
@@ -116,7 +116,7 @@ cdef class Cursor:
 # See queues/lease_order.pxi.
 
 
-# A lease that was given: which message, and when. Stale as soon as that lease is over.
+# A lease: its message and its beginning. Stale once the lease has ended.
 cdef struct GivenLease:
     uint64_t began_ns
     uint32_t slot
@@ -125,13 +125,13 @@ cdef struct GivenLease:
 
 cdef class LeaseOrder:
     cdef QueueSlot* slots                  # of the arena
-    cdef readonly uint64_t oldest_ns       # UNIX time at which the oldest lease began; NEVER = there is none
+    cdef readonly uint64_t oldest_ns       # UNIX time at which the oldest lease began; NEVER = no lease
     cdef uint64_t period_ns                # of the queue; 0 = leases do not end
     cdef GivenLease* given                 # in the order in which they began: given[first .. first + count]
     cdef uint64_t first
-    cdef readonly uint64_t count           # stale ones included; the first one never is
+    cdef readonly uint64_t count           # including stale entries; the first entry is never stale
     cdef readonly uint64_t capacity
-    cdef dict extended                     # slot -> UNIX time at which its lease began; of those that were extended
+    cdef dict extended                     # slot -> UNIX time at which its lease began; extended leases only
 
     cdef uint64_t began_ns(self, uint32_t slot) except? 0
     cdef int give(self, uint32_t slot, uint64_t now_ns, uint64_t leased) except -1
@@ -179,7 +179,7 @@ cdef class QueueOutput:
 
 cdef enum:
     NO_PUBLISHER = 0xFFFFFFFF
-    STALE_MAX = 64                 # stale entries of a heap that are put up with, whatever its size
+    STALE_MAX = 64                 # stale entries that a heap may have, regardless of its size
 
 
 cdef enum ExpirationModel:
@@ -206,22 +206,22 @@ cdef class Queue
 
 
 cdef class QueueShared:
-    """What all queues of an instance share."""
+    """The state that all queues of an instance share."""
 
     cdef QueueOutput output
     cdef readonly list queues              # Queue, by number
     cdef list memberships                  # by number; None = not in use
     cdef list free_memberships
-    cdef list dirty                        # queues that have to be served
-    cdef Heap timers                       # of queues, by the time at which they have something to do
+    cdef list dirty                        # queues to serve
+    cdef Heap timers                       # queues, by the time of their next timed work
     cdef PublisherMap publisher_numbers
     cdef uint64_t* publisher_ids
     cdef uint32_t publisher_count
     cdef uint32_t publisher_capacity
-    # Acknowledgements that wait for their messages, of all queues, and how many may. What the core reads in its log is
-    # taken in any case.
+    # Deferred acknowledgements of all queues, and their limits. The limits do not apply to acknowledgements that the
+    # core reads from its log.
     cdef uint64_t deferred
-    cdef dict deferred_by_client           # client -> how many; of those whose connections stand
+    cdef dict deferred_by_client           # client -> count; connected clients only
     cdef uint64_t deferred_max
     cdef uint64_t deferred_per_client_max
 
@@ -239,16 +239,16 @@ cdef class QueueShared:
 # See queues/queue.pxi.
 
 
-# What an acknowledgement did with one message.
+# The effect of an acknowledgement on one message.
 cdef enum Outcome:
-    OUTCOME_NOT_FOUND = 0          # it is not in the queue
-    OUTCOME_REFUSED = 1            # leased to somebody else, and leasing is strict
-    OUTCOME_NOTHING = 2            # found; there was nothing to do
-    OUTCOME_RETURNED = 3           # it is available again
-    OUTCOME_FREED = 4              # delivered at most once: it counts in no backlog any more
-    OUTCOME_REMOVED = 5            # it has left the queue; the journal must know
-    OUTCOME_EXPIRED = 6            # a cancel has met a limit: removed, and the output has noted that
-    OUTCOME_DEFERRED = 7           # beyond the target depth: remembered until it is reached
+    OUTCOME_NOT_FOUND = 0          # the message is not in the queue
+    OUTCOME_REFUSED = 1            # leased to another client, and leasing is strict
+    OUTCOME_NOTHING = 2            # found; nothing to do
+    OUTCOME_RETURNED = 3           # the message is available again
+    OUTCOME_FREED = 4              # delivered at most once: removed from its backlog
+    OUTCOME_REMOVED = 5            # it has left the queue; the journal must record that
+    OUTCOME_EXPIRED = 6            # a cancel reached a limit: removed, and noted in the output
+    OUTCOME_DEFERRED = 7           # kept until the message enters or becomes active
     OUTCOME_EXTENDED = 8
 
 
@@ -274,7 +274,7 @@ cdef class Queue:
     cdef readonly uint64_t block_count
     cdef uint64_t block_capacity
     cdef readonly uint64_t live            # slots that are not gone
-    cdef uint32_t head                     # the oldest of them; NO_SLOT = none
+    cdef uint32_t head                     # the oldest slot that is not gone; NO_SLOT = none
     # messages enter, wait, run out of time, and leave
     cdef readonly object settings
     cdef bint at_least_once
@@ -284,15 +284,15 @@ cdef class Queue:
     cdef uint64_t deferred_ns
     cdef QueueShared shared
     cdef QueueOutput output
-    cdef uint64_t now_ns                   # as it was told last
-    cdef uint64_t expected_ns              # when its timer rings; NEVER = it has none
+    cdef uint64_t now_ns                   # the time last passed by a caller
+    cdef uint64_t expected_ns              # when its timer is due; NEVER = no timer
     cdef Heap barriers
-    cdef Heap expiries                     # of messages whose time does not pass in the order of the log
-    cdef uint32_t expiry_next              # the first slot whose time may pass next, of those in the order of the log
+    cdef Heap expiries                     # of messages that do not expire in the order of the log
+    cdef uint32_t expiry_next              # the first slot that may expire next in the order of the log
     cdef uint32_t inactive_next
-    cdef dict deferred                     # (publisher id, sequence) -> (UNIX time when it is forgotten, client)
-    cdef bint dirty                        # it has to be served
-    cdef public uint64_t start_position    # records before it are none of its business when the log is read
+    cdef dict deferred                     # (publisher id, sequence) -> (UNIX time of its expiration, client)
+    cdef bint dirty                        # it is in the list of queues to serve
+    cdef public uint64_t start_position    # recovery ignores records before this log position
     # who holds which messages
     cdef bint strict
     cdef uint64_t lease_period_ns          # 0 = leases do not end
@@ -300,18 +300,18 @@ cdef class Queue:
     cdef uint64_t max_deliveries           # 0 = no limit
     cdef uint64_t max_cancels
     cdef readonly list members             # Membership, in the order in which their subscriptions were made
-    cdef list holders                      # all that hold something or are current
-    cdef uint64_t ready                    # members that may get a message
-    cdef uint64_t lease_due_ns             # no lease ends before
-    cdef readonly LeaseOrder leases        # by when they began
+    cdef list holders                      # members that hold messages or are current
+    cdef uint64_t ready                    # number of members with room for a message
+    cdef uint64_t lease_due_ns             # no lease ends before this time
+    cdef readonly LeaseOrder leases        # leases by the time of their beginning
     # which message goes to which subscription
     cdef bint has_priority
     cdef int fairness
     cdef uint64_t max_backlog              # over all subscriptions
     cdef list cursors
     cdef Cursor everything                 # for subscriptions without a filter
-    cdef uint64_t last_order               # of the subscription that got a message last
-    cdef uint64_t wait_until_ns            # for filters to be evaluated
+    cdef uint64_t last_order               # order of the subscription that got the last message
+    cdef uint64_t wait_until_ns            # until when delivery waits for filters to be evaluated
 
     # the messages in the order of the log
     cdef uint32_t append(self, uint64_t position) except? 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""One queue, and the memory that all queues share."""
+"""The class of a queue, and the memory that all queues share."""
 
 include "../shm/layout.pxi"
 include "slots.pxi"

@@ -1,18 +1,18 @@
-# Evaluates the filters of queue subscriptions, and tells the core what matches (queues.md §9.2).
+# Evaluates the filters of queue subscriptions, and reports the matches to the core (queues.md §9.2).
 #
-# The core gives each message of a queue to somebody whom it is for, and evaluates no filter itself. For each distinct
-# filter on a queue it has a *cursor*; the transport with the subscriptions goes through the messages of the queue, in
-# the order of the log, and tells for each cursor which match and how far it has come. So it goes on as the queue
-# grows; what was told once is never looked at again.
+# The core assigns each message of a queue to a subscription that it matches, but evaluates no filter itself. It has a
+# *cursor* for each distinct filter on a queue. The transport with the subscriptions reads the messages of the queue in
+# the order of the log. It reports for each cursor the matches and the log position that it has reached, and continues
+# as the queue grows. No message is evaluated again after its result is reported.
 #
-# A *scan* is a place in a queue and the filters that are there. A new filter begins with a scan of its own at the
-# oldest message. Scans of a queue that have come to its end are joined: from then on a message is read once for all
-# of them.
+# A *scan* is a place in a queue and the filters that have reached it. A new filter begins with its own scan at the
+# oldest message. Scans that have reached the end of the same queue are joined: then a message is read once for all of
+# their filters.
 #
-# Invariants: a message is told to a cursor at most once, in the order of the log. What is said to be evaluated lies
-# below the limit of the turn, a watermark that was read before: the core had entered all of it. One turn costs at
-# most about what it may; nothing waits for the disk here. A message that cannot be read matches nobody; that it
-# cannot is told.
+# Invariants: A match is reported to a cursor at most once, in the order of the log. The reported position is not above
+# the limit of the turn, a watermark that was read before, so the core had entered all messages below it. The cost of a
+# turn is limited approximately; no turn waits for the disk. A message that cannot be read matches no filter, and is
+# reported as damaged.
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
@@ -31,9 +31,9 @@ from amps._core.journal.record cimport RecordHeader
 from amps._core.wire.topics cimport TopicEntry
 
 cdef enum:
-    STEP_COST_BYTES = 32           # of a message that need not be read, in bytes of log
+    STEP_COST_BYTES = 32           # cost of a message that is not read, in bytes of log
     SECTION_MATCHES_MAX = 2048
-    RECORD_BYTES_MAX = 65536       # a record is pushed when it has become so long
+    RECORD_BYTES_MAX = 65536       # a record is pushed when it has reached this length
     MATCHES_MIN = 16
 
 
@@ -53,7 +53,7 @@ cdef class FilterCursor:
         free(self.matches)
 
     cdef int note(self, uint64_t position, uint32_t slot) except -1:
-        """A message matches."""
+        """Note a match."""
         cdef QueueMatch* grown
         cdef uint32_t capacity
         if self.count == self.capacity:
@@ -91,8 +91,8 @@ cdef class QueueFiltering:
     def __init__(
         self, SlotMemory memory not None, MessageReader reader not None, read_ahead, schedule, damaged, push
     ):
-        """read_ahead, schedule: as in QueueSender. damaged(LogDamaged): a message cannot be read. push(bytes): has the
-        core get the payload of a KIND_QUEUE_MATCHES record.
+        """read_ahead, schedule: as in QueueSender. damaged(LogDamaged): called when a message cannot be read.
+        push(bytes): sends the payload of a KIND_QUEUE_MATCHES record to the core.
         """
         self.memory = memory
         self.reader = reader
@@ -113,7 +113,7 @@ cdef class QueueFiltering:
     def begin(
         self, uint32_t number, uint32_t queue, Filter filter_ not None, EvaluationContext evaluation, TopicEntry entry
     ):
-        """The core has a new cursor. evaluation: of the queue's message type. entry: of the queue."""
+        """Add a cursor of the core. evaluation: that of the queue's message type. entry: TopicEntry of the queue."""
         cdef FilterCursor cursor = FilterCursor(number, filter_)
         cdef Scan scan = Scan(QueueWalk(self.memory, queue), entry, evaluation)
         cursor.scan = scan
@@ -124,7 +124,7 @@ cdef class QueueFiltering:
         self.idle_at = 0
 
     def end(self, uint32_t number):
-        """The core has a cursor no more."""
+        """Remove a cursor that the core has dropped."""
         cdef FilterCursor cursor = self.cursors.pop(number, None)
         cdef Scan scan
         if cursor is None:
@@ -137,7 +137,7 @@ cdef class QueueFiltering:
             self.scans.remove(scan)
 
     def run(self, uint64_t limit, uint64_t bytes_max):
-        """Evaluate messages below a log position, for about so many bytes of log. True: there is more to do at once."""
+        """Evaluate messages below a log position, for about `bytes_max` bytes of log. True: more work remains."""
         cdef Scan scan
         cdef bint more = False
         cdef bint catching_up
@@ -150,7 +150,7 @@ cdef class QueueFiltering:
         self.turn += 1
         self.reader.begin_turn()
         order = [self.scans[(<Py_ssize_t>(self.turn % <uint64_t>count) + at) % count] for at in range(count)]
-        # Who begins has all of a queue before him: half of the turn is for those who have its end.
+        # A new scan may have a whole queue to read: half of the turn is reserved for scans at the end of their queue.
         for catching_up, budget in ((True, bytes_max // 2), (False, bytes_max)):
             for scan in order:
                 if scan.caught_up == catching_up or scan.waits:
@@ -171,7 +171,7 @@ cdef class QueueFiltering:
         return more
 
     cdef int run_scan(self, Scan scan, uint64_t limit, uint64_t bytes_max) except -1:
-        """Go on with one scan, and lay out what the core is to be told."""
+        """Continue one scan, and add its results to the record for the core."""
         cdef WalkStep came
         scan.caught_up = False
         while True:
@@ -185,7 +185,7 @@ cdef class QueueFiltering:
                     scan.evaluated_until = scan.walk.passed + 1
                     self.used = max(self.used, bytes_max)
                     break
-                # What is delivered or waits for everybody is nobody's choice.
+                # No filter decides on a delivered message or a barrier.
                 scan.has_message = scan.walk.state != SLOT_BARRIER and scan.walk.state != SLOT_DELIVERED
                 self.used += STEP_COST_BYTES
             if scan.has_message and not self.evaluate(scan):
@@ -200,7 +200,7 @@ cdef class QueueFiltering:
         return 0
 
     cdef bint evaluate(self, Scan scan) except -1:
-        """Evaluate the filters on the message that was found. False: it has to be read from the disk before."""
+        """Evaluate the filters on the found message. False: it has to be read from the disk first."""
         cdef const RecordHeader* record
         cdef FilterCursor cursor
         cdef uint32_t at
@@ -208,7 +208,7 @@ cdef class QueueFiltering:
             record = self.reader.read(scan.walk.position)
         except LogDamaged as damage:
             scan.has_message = False
-            if scan.walk.is_alive():  # else its journal may have been removed with good reason
+            if scan.walk.is_alive():  # else its journal may have been removed legitimately
                 self.damaged(damage)
             return True
         if record == NULL:
@@ -227,7 +227,7 @@ cdef class QueueFiltering:
         return True
 
     def wake(self, Scan scan not None, uint64_t needed_until, problem=None):
-        """What a scan waited for was read, or cannot be: then what lies before `problem.offset` was."""
+        """Continue a scan after its pages were read; with a `problem`, only those before `problem.offset` were read."""
         scan.waits = False
         if problem is not None and problem.offset < needed_until:
             scan.has_message = False
@@ -237,7 +237,7 @@ cdef class QueueFiltering:
         self.schedule()
 
     cdef int join(self, Scan scan) except -1:
-        """A scan has come to the end of its queue: if another one is there already, it takes over its cursors."""
+        """Join a scan that has reached the end of its queue with another scan there, which takes over its cursors."""
         cdef Scan other
         cdef FilterCursor cursor
         for other in self.scans:
@@ -254,10 +254,10 @@ cdef class QueueFiltering:
                 break
         return 0
 
-    # --- what the core is told ------------------------------------------------------------------------
+    # --- reports to the core --------------------------------------------------------------------------
 
     cdef int tell(self, Scan scan) except -1:
-        """Lay out what was found for the cursors of a scan, and how far it has come."""
+        """Add sections with the matches of a scan's cursors, and with the log position that it has reached."""
         cdef FilterCursor cursor
         cdef uint32_t first
         cdef uint32_t count
@@ -291,11 +291,11 @@ cdef class QueueFiltering:
         return 0
 
     def flush(self):
-        """Push what is laid out."""
+        """Push the sections made so far."""
         if self.sections:
             self.push(bytes(self.sections))
             self.sections = bytearray()
 
     def release(self):
-        """Called now and then: let journals go that nothing was read of meanwhile."""
+        """Close the journals if nothing was read since the last call. Called from time to time."""
         self.reader.release()

@@ -1,8 +1,8 @@
 # A binary heap in plain memory.
 #
-# Entries are not taken out when their message leaves the queue: whoever looks at the top compares the position that the
-# slot has now, and its state, and drops what is stale. Pushing in rising order, as messages mostly come, costs one
-# comparison.
+# An entry stays when its message leaves the queue. The user of the heap compares the entry at the top with the current
+# position and state of its slot, and drops it if it is stale. A push in rising order, the usual order of messages,
+# costs one comparison.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -41,7 +41,7 @@ cdef int heap_push(Heap* heap, uint64_t rank, uint64_t position, uint32_t slot, 
 
 
 cdef void heap_pop(Heap* heap) noexcept nogil:
-    """Take the first one out; there must be one."""
+    """Remove the first entry; the heap must not be empty."""
     cdef HeapEntry entry
     cdef uint64_t at = 0
     cdef uint64_t below
@@ -65,7 +65,7 @@ cdef void heap_pop(Heap* heap) noexcept nogil:
 
 
 cdef void heap_free(Heap* heap) noexcept nogil:
-    """Empty it and give its memory back."""
+    """Empty the heap and free its memory."""
     free(heap.entries)
     heap.entries = NULL
     heap.count = 0

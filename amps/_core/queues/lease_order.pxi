@@ -1,12 +1,16 @@
-# The leases of one queue in the order in which they began: how old the oldest one is, at any time, at no cost.
+# The leases of one queue in the order in which they began. They give the age of the oldest lease at any time without a
+# search.
 #
-# What a subscription holds is kept in the order in which leases end, and extending one changes that order, not its age.
-# So there is a second order, by beginning. Time does not go back, so a new lease comes last. A lease that is over stays
-# where it is until it comes to the front, or until most of what is kept is stale; then all that is gets thrown away.
+# A subscription's list of held messages is in the order in which leases end. Extending a lease changes its place in
+# that order, but not its age. So there is a second order, by beginning. Time does not go back, so a new lease is
+# appended. The entry of a lease that has ended stays until it comes to the front, or until most entries are stale; then
+# all stale entries are removed.
 #
-# When a lease began follows from its message's slot: from its end, unless it was extended. Those few are written down.
+# The beginning of a lease is computed from its end in the message's slot. For an extended lease, which is rare, the
+# beginning is stored in `extended`.
 #
-# Invariants: the first entry is that of a lease that lasts, and `oldest_ns` is its beginning; without any, NEVER.
+# Invariants: The first entry is that of a lease that has not ended, and `oldest_ns` is its beginning. Without entries,
+# `oldest_ns` is NEVER.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -14,7 +18,7 @@ from libc.stdlib cimport free, realloc
 
 cdef enum:
     LEASES_CAPACITY_FIRST = 16
-    KEPT_CAPACITY = 4096           # is given back when nothing is leased
+    KEPT_CAPACITY = 4096           # a larger capacity is freed when nothing is leased
 
 
 cdef class LeaseOrder:
@@ -23,7 +27,7 @@ cdef class LeaseOrder:
         self.given = NULL
 
     def __init__(self, QueueArena arena not None, uint64_t period_ns):
-        """period_ns: how long leases last; 0 = they do not end."""
+        """period_ns: duration of leases; 0 = they do not end."""
         self.slots = arena.slots
         self.oldest_ns = NEVER
         self.period_ns = period_ns
@@ -36,7 +40,7 @@ cdef class LeaseOrder:
         free(self.given)
 
     cdef uint64_t began_ns(self, uint32_t slot) except? 0:
-        """UNIX time at which the lease of a message began, which is leased."""
+        """UNIX time at which the lease of a leased message began."""
         if self.extended:
             known = self.extended.get(slot)
             if known is not None:
@@ -46,7 +50,7 @@ cdef class LeaseOrder:
         return self.slots[slot].lease_ns
 
     cdef int give(self, uint32_t slot, uint64_t now_ns, uint64_t leased) except -1:
-        """A lease begins. leased: how many messages are leased besides."""
+        """Add a lease that begins now. leased: number of the other leased messages."""
         if self.first + self.count == self.capacity:
             self.make_room(leased)
         self.given[self.first + self.count].began_ns = now_ns
@@ -57,18 +61,18 @@ cdef class LeaseOrder:
         return 0
 
     cdef int extend(self, uint32_t slot) except -1:
-        """A lease is about to be extended; it stays as old as it is."""
+        """Store the beginning of a lease that is about to be extended."""
         self.extended[slot] = self.began_ns(slot)
         return 0
 
     cdef int end(self, uint32_t slot) except -1:
-        """A lease is about to end; its slot is as it was."""
+        """Remove a lease that is about to end; its slot must not have changed yet."""
         cdef bint is_first = self.given[self.first].slot == slot
         if self.extended:
             self.extended.pop(slot, None)
         if not is_first:
             return 0
-        # One that is over may look as the one that ends: if both began at the same time.
+        # A stale entry may be equal to the one that ends, if both leases began at the same time.
         while self.count and (self.given[self.first].slot == slot or not self.lasts(&self.given[self.first])):
             self.first += 1
             self.count -= 1
@@ -84,11 +88,11 @@ cdef class LeaseOrder:
         return 0
 
     cdef bint lasts(self, const GivenLease* lease) except -1:
-        """Whether it is not stale. A slot that has another message by now, leased at the same time, tells the same."""
+        """Whether an entry is not stale. A slot reused for a message leased at the same time counts as not stale."""
         return self.slots[lease.slot].state == SLOT_LEASED and self.began_ns(lease.slot) == lease.began_ns
 
     cdef int make_room(self, uint64_t leased) except -1:
-        """For one more: where stale ones were if there are many, else in more memory."""
+        """Make room for one more entry: remove stale entries if they are many, else allocate memory."""
         cdef GivenLease* grown
         cdef uint64_t capacity = max(<uint64_t>LEASES_CAPACITY_FIRST, 2 * self.capacity)
         cdef uint64_t kept = 0

@@ -1,9 +1,8 @@
-# Where the sequencer meets the queues: from records to queues, and from what queues decide to records.
+# The adapter between the sequencer and the queues: applies records to queues, and makes records of their decisions.
 #
-# Everything that changes a queue for good is a record of the journal: the messages themselves, acknowledgements, and
-# what left without a client's doing. What the sequencer does with these here (`enqueue`, `acknowledge`,
-# `removal_record`), the recovery does again with what it reads (`enqueue`, `apply_recorded`), and comes to the same
-# queues.
+# Every permanent change of a queue is a record of the journal: the messages, the acknowledgements, and the removals
+# that no client requested. The sequencer applies them by `enqueue`, `acknowledge` and `removal_record`. Recovery
+# repeats that with the records of the journal (`enqueue`, `apply_recorded`), and gets the same queues.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
@@ -38,8 +37,8 @@ cdef enum:
 cdef class LogAdapter:
 
     def __init__(self, QueueManager manager not None, names, rules=()):
-        """names: (name, message type) of each queue. rules: QueueRules of each, None for one without expressions; or
-        nothing if no queue has any. Who uses it sets `last_sequence` first.
+        """names: (name, message type) of each queue. rules: the QueueRules of each queue, None for a queue without
+        expressions; empty if no queue has any. The caller must set `last_sequence` before use.
         """
         cdef QueueRules of_queue
         given = []
@@ -48,13 +47,13 @@ cdef class LogAdapter:
         for of_queue in rules:
             given.append(of_queue)
         if given and len(given) != len(self.names):
-            raise ValueError("rules are given for each queue, or for none")
+            raise ValueError("rules must be given for each queue, or for none")
         self.rules = tuple(given) if any(given) else None
         self.last_sequence = None
         self.durable_awaited = 0
 
     cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1:
-        """A message was placed in the journal: it enters the queues of its topic whose filters it matches."""
+        """Let a message of the journal enter those queues of its topic whose filters it matches."""
         cdef NewMessage message
         cdef Queue queue
         cdef QueueRules rules
@@ -83,7 +82,7 @@ cdef class LogAdapter:
         return 0
 
     cdef bint may_acknowledge(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1:
-        """Whether there is room for those of a client's acknowledgement that will wait for their messages."""
+        """Whether the limits allow the entries of a client's acknowledgement that will be deferred."""
         cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
         if (
             record.payload_length < sizeof(QueueAcknowledgementHeader)
@@ -102,8 +101,8 @@ cdef class LogAdapter:
         self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
         uint32_t* matches, uint32_t* removed
     ) except? 0xFFFFFFFF:
-        """Apply a client's acknowledgement, which it may make, where its record lies. Returns how many entries the
-        journal must know; the record has become one of these only.
+        """Apply a client's permitted acknowledgement, and reduce its record in place to the entries that the journal
+        must record. Returns their number.
         """
         cdef QueueAcknowledgementHeader* header = <QueueAcknowledgementHeader*>record_payload(record)
         cdef QueueEntry* entries = <QueueEntry*>(header + 1)
@@ -126,13 +125,13 @@ cdef class LogAdapter:
         return counts.kept
 
     cdef uint32_t token_of(self, const RecordHeader* record) noexcept:
-        """The token of a client's acknowledgement; 0 = nobody wants to hear what it did."""
+        """The token of a client's acknowledgement; 0 = no answer is requested."""
         if record.payload_length < sizeof(QueueAcknowledgementHeader):
             return 0
         return (<const QueueAcknowledgementHeader*>record_payload(record)).token
 
     cdef int hear(self, const RecordHeader* record, uint64_t now_ns) except -1:
-        """A transport tells which messages match filters. Raises ValueError for a record that is malformed."""
+        """Take the matches of filters from a transport's record. Raises ValueError if the record is malformed."""
         cdef const uint8_t* at = record_payload(record)
         cdef const uint8_t* end = at + record.payload_length
         cdef const QueueMatchesHeader* section
@@ -148,7 +147,7 @@ cdef class LogAdapter:
         return 0
 
     cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1:
-        """The recovery has come to a record of a queue. Raises ValueError for one that is malformed."""
+        """Apply a queue's record in recovery. Raises ValueError if the record is malformed."""
         cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
         cdef const QueueEntry* entries = <const QueueEntry*>(header + 1)
         cdef Queue tracked = self.manager.shared.queues[queue]
@@ -168,17 +167,17 @@ cdef class LogAdapter:
         return 0
 
     def begin(self):
-        """The queues are made: from now on is counted."""
+        """Start the counters of the queues, after recovery."""
         cdef Queue queue
         for queue in self.manager.queues:
             queue.counters.insert_count = queue.counters.depth
             queue.counters.delete_count = 0
 
-    # --- what the queues have decided -----------------------------------------------------------------
+    # --- decisions of the queues ----------------------------------------------------------------------
 
     cdef bytearray removal_record(self, uint32_t* queue, uint64_t* count):
-        """A record of the first removals that the journal does not have, up to those of another queue or kind, and how
-        many they are. There must be one.
+        """Make a record of the first removals not yet in the journal, all of the same queue and action. Sets queue and
+        count. There must be at least one removal.
         """
         cdef Removal* removals = self.manager.output.removals
         cdef uint64_t limit = min(self.manager.output.removal_count, <uint64_t>ENTRIES_MAX)
@@ -212,7 +211,7 @@ cdef class LogAdapter:
         return memory
 
     cdef int removals_written(self, uint64_t count) except -1:
-        """The journal has the first of them."""
+        """Drop the first removals, which are in the journal now."""
         cdef Removal* removals = self.manager.output.removals
         self.manager.output.removal_count -= count
         if self.manager.output.removal_count:
@@ -220,8 +219,8 @@ cdef class LogAdapter:
         return 0
 
     def take_deliveries(self, uint64_t removed_until):
-        """[(transport, record)] of all that is to be delivered: when its messages are durable, and the journal is
-        durable up to `removed_until`, behind the record of what is delivered at most once.
+        """[(transport, record)] of all deliveries. A record may be sent when its messages are durable and the journal
+        is durable up to `removed_until`, the end of the record of at-most-once deliveries.
         """
         cdef const QueueDelivery* delivery
         cdef uint32_t at
@@ -261,5 +260,5 @@ cdef enum:
 
 
 def client_key(uint64_t transport, uint64_t slot, uint64_t serial):
-    """What the queues call a connection."""
+    """The key by which the queues identify a connection."""
     return transport << TRANSPORT_SHIFT | slot << SLOT_SHIFT | serial

@@ -22,20 +22,20 @@ from amps._core.values.value cimport Value
 
 
 cdef class Rule:
-    """One expression, for messages that can be read for all that the queue asks, and for others."""
+    """One expression, bound to the fields of all the queue's expressions (`together`), and to its own (`apart`)."""
 
     cdef BoundProgram together
-    cdef FieldSet fields           # that this expression asks for
+    cdef FieldSet fields           # fields that this expression uses
     cdef BoundProgram apart
 
 
 cdef class QueueRules:
     cdef readonly EvaluationContext evaluation
-    cdef FieldSet fields           # that the expressions ask for, all together
+    cdef FieldSet fields           # fields that all the expressions use
     cdef Rule filter               # each is None if the queue has no such expression
     cdef Rule barrier
     cdef Rule priority
-    cdef bint asks_message         # facts besides the fields
+    cdef bint asks_message         # an expression uses facts about the message besides its fields
 
     cdef bint judge(self, const RecordHeader* record, bytes topic, NewMessage* message) except -1
     cdef bint _judge(self, const RecordHeader* record, bytes topic, NewMessage* message) except -1
@@ -52,14 +52,14 @@ cdef bint priority_of(const Value* number, uint64_t* priority) noexcept nogil
 
 
 cdef enum:
-    TRANSPORT_SHIFT = 56           # of the number of a client
+    TRANSPORT_SHIFT = 56           # position of the transport in a client key
 
 
-# What an acknowledgement of several messages did (queues.md D-10).
+# The effect of an acknowledgement of several messages (queues.md D-10).
 cdef struct AcknowledgedCounts:
     uint32_t matches               # found and permitted
-    uint32_t removed               # have left the queue
-    uint32_t kept                  # entries that the journal must know, moved to the front
+    uint32_t removed               # removed from the queue
+    uint32_t kept                  # entries that the journal must record, moved to the front
 
 
 cdef class QueueManager:
@@ -68,11 +68,11 @@ cdef class QueueManager:
     cdef readonly QueueOutput output
     cdef dict subscribers                  # (transport, number) -> Subscriber
     cdef dict by_client                    # client -> {(transport, number): None}
-    cdef dict cursors                      # by number: filters that a transport evaluates
+    cdef dict cursors                      # by number: (Queue, Cursor) of each filter that a transport evaluates
     cdef uint64_t next_order
     cdef uint32_t next_cursor
-    cdef list cursor_news                  # what `take_cursor_news` has to tell
-    cdef bint was_frozen                   # in the last `serve`
+    cdef list cursor_news                  # changes of cursors for `take_cursor_news`
+    cdef bint was_frozen                   # `output.frozen` in the last `serve`
 
     cdef int hear_section(self, const QueueMatchesHeader* section, uint64_t now_ns) except -1
     cdef bint may_defer(
@@ -89,7 +89,7 @@ cdef class QueueManager:
 
 
 cdef class SlotMemory:
-    """What the core shares of its queues, to be read only."""
+    """The shared memory of the core's queues, read-only."""
 
     cdef object slots_memory
     cdef object counters_memory
@@ -99,11 +99,11 @@ cdef class SlotMemory:
     cdef readonly uint32_t queue_count
 
 
-# What a step of a walk has come to.
+# The result of a step of a walk.
 cdef enum WalkStep:
     WALK_FOUND = 0
-    WALK_END = 1                   # there is nothing further below the limit
-    WALK_LOST = 2                  # the core gives back blocks so fast that another turn is better
+    WALK_END = 1                   # there is no further message below the limit
+    WALK_LOST = 2                  # the list of blocks changes too often: continue in another turn
 
 
 @cython.final
@@ -112,11 +112,11 @@ cdef class QueueWalk:
 
     cdef SlotMemory memory
     cdef readonly uint32_t queue
-    cdef readonly uint64_t passed          # log position of the last message that was passed, alive or not
-    cdef uint32_t block                    # in which the walk is; NO_BLOCK = to be found by `passed`
-    cdef uint64_t first                    # log position of the block's first message: which tells it from a later use
+    cdef readonly uint64_t passed          # log position of the last passed message, gone or not
+    cdef uint32_t block                    # the current block; NO_BLOCK = to be found by `passed`
+    cdef uint64_t first                    # log position of the block's first message; identifies this use of the block
     cdef uint32_t at                       # the next slot in the block
-    # of the message that was found
+    # of the found message
     cdef uint64_t position
     cdef uint32_t slot
     cdef int state                         # SlotState
@@ -134,7 +134,7 @@ cdef class QueueWalk:
 cdef class LogAdapter:
     cdef readonly QueueManager manager
     cdef readonly list names               # by queue: (message type, name), both as bytes
-    cdef tuple rules                       # by queue: QueueRules, None if it has no expression; None = no queue has any
+    cdef tuple rules                       # by queue: QueueRules, None without expressions; None = no queue has any
     cdef public object last_sequence       # publisher id -> the highest sequence in the log
     cdef readonly uint64_t durable_awaited  # log position up to which the journal must be durable for deliveries
 

@@ -29,7 +29,7 @@ class QueueRules:
 TIME_NEVER: int
 
 class _QueueSettings(Protocol):
-    """What the engine must know of a queue; None: without a limit, or never."""
+    """The settings of a queue that the engine uses; None: no limit, or never."""
 
     @property
     def at_least_once(self) -> bool: ...

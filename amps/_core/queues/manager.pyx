@@ -1,4 +1,4 @@
-"""All queues of the core: rules, subscriptions, turns, checkpoints, and the way from and to the log."""
+"""All queues of the core: rules, subscriptions, turns, checkpoints, and the log adapter."""
 
 include "../shm/layout.pxi"
 include "rules.pxi"

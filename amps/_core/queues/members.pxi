@@ -1,9 +1,9 @@
-# Who takes messages from queues: subscriptions, their places in queues, and what each filter lets through.
+# Consumers of queues: subscriptions, their memberships in queues, and the matches of each filter.
 #
-# The core evaluates no filter of a client, which may take long, and would have to read the message. The transport that
-# has the subscriptions evaluates it on the messages of the queue in the order of the log, and tells which match
-# (`evaluated_until`, `matches`). That is remembered, a bit per message, because a message that comes back to the queue
-# must be offered to the same subscriptions again.
+# The core does not evaluate filters of clients: an evaluation may take long, and the core would have to read the
+# message. The transport that owns the subscriptions evaluates each filter on the messages of the queue, in the order of
+# the log, and reports the matches (`evaluated_until`, `matches`). The core keeps them, one bit per message, because a
+# message that returns to the queue must be offered to the same subscriptions again.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -61,7 +61,7 @@ cdef class Cursor:
         heap_free(&self.heap)
 
     cdef bint has_match(self, uint32_t slot):
-        """Whether a message that was evaluated matches."""
+        """Whether an evaluated message matches."""
         cdef object bits = self.matches.get(slot // BLOCK_SLOTS)
         cdef uint8_t* data
         cdef uint32_t at = slot % BLOCK_SLOTS
@@ -81,6 +81,6 @@ cdef class Cursor:
         return 0
 
     cdef int forget_block(self, uint32_t block) except -1:
-        """The block is not the queue's any more."""
+        """Drop the matches of a block that the queue has given back."""
         self.matches.pop(block, None)
         return 0

@@ -1,11 +1,10 @@
-# Reading messages of queues out of the log, one here and one there, and evaluating filters on them.
+# Reads single messages of queues at any log position, and evaluates filters on them.
 #
-# What a queue holds is known by log positions. The messages themselves stay where the journal has them: in files that
-# are mapped, newest ones most likely in memory. Nobody who serves others may wait for the disk, so a message that is
-# not in memory is not read; `missing_file`, `missing_offset` and `missing_bytes` say what somebody else has to read
-# before.
+# A queue knows its messages by log positions. The messages lie in mapped files of the journal, the newest ones most
+# likely in memory. A thread that serves clients must not wait for the disk, so a message that is not in memory is not
+# read. `missing_file`, `missing_offset` and `missing_bytes` then name the part that another thread has to read first.
 #
-# Who reads calls `begin_turn` first: what was in memory a while ago need not be now.
+# The caller must call `begin_turn` at the start of each turn: pages that were in memory before may have been evicted.
 
 cimport cython
 from libc.stdint cimport uint8_t, uint64_t
@@ -35,12 +34,12 @@ cdef extern from "residency.h" nogil:
 cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
 cdef enum:
     CURSORS_MAX = 4
-    WINDOW_PAGES = 64              # looked at in one go: neighbours are likely to be wanted next
-    MESSAGE_COST_BYTES = 256       # of any message, in bytes of log read
-    COMPRESSED_COST_BYTES = 65536  # a frame may have to be decompressed for it
-    EVALUATION_BYTES = 256         # evaluating a filter costs about what reading so much log does
-    LARGE_BYTES = 65536            # of a message: evaluating any filter can take long
-    NS_PER_BYTE = 2                # of filters that may take long, of reading log
+    WINDOW_PAGES = 64              # checked at once: neighbouring pages are likely to be needed next
+    MESSAGE_COST_BYTES = 256       # cost of any message, in bytes of log read
+    COMPRESSED_COST_BYTES = 65536  # cost of a message for which a frame may have to be decompressed
+    EVALUATION_BYTES = 256         # cost of evaluating a filter, as reading that many bytes of log
+    LARGE_BYTES = 65536            # size of a message on which evaluating any filter can take long
+    NS_PER_BYTE = 2                # to convert the measured time of filters to bytes of log
 
 
 @cython.final
@@ -58,7 +57,7 @@ cdef class MessageReader:
         self.looked_at = None
 
     cdef const RecordHeader* read(self, uint64_t position) except? NULL:
-        """The message at a log position, in the mapped file of `cursor`, until the next one is read. NULL: it is not in
+        """The message at a log position, in the mapped file of `cursor`; valid until the next read. NULL: it is not in
         memory. Raises LogDamaged.
         """
         cdef const RecordHeader* record
@@ -71,12 +70,12 @@ cdef class MessageReader:
         begin_reading(cursor)
         record = cursor.next(position + 1)
         if record == NULL or (record.kind != KIND_PUBLISH and record.kind != KIND_DELTA_PUBLISH):
-            raise LogDamaged(file.path, position - file.start_position, "no message where one must be")
+            raise LogDamaged(file.path, position - file.start_position, "no message where a queue expects one")
         self.cursor = cursor
         return record
 
     cdef uint64_t cost(self, const RecordHeader* record) noexcept:
-        """What reading the message has cost, in bytes of log read one after the other."""
+        """The cost of reading the message, in bytes of log read sequentially."""
         return MESSAGE_COST_BYTES + record.length + (
             <uint64_t>COMPRESSED_COST_BYTES if self.cursor.file.frames is not None else 0
         )
@@ -97,7 +96,7 @@ cdef class MessageReader:
             number = self.directory.number_at(position, number, self.control.watermarks()[3])
             cursor = _LogCursor(self.directory, number, position, True)
         except LogRemoved:
-            raise LogDamaged(self.directory.path(number), 0, "it was removed while a queue needs it") from None
+            raise LogDamaged(self.directory.path(number), 0, "it was removed although a queue needs it") from None
         if cursor.position != position or position >= cursor.file.start_position + cursor.file.size:
             raise LogDamaged(cursor.file.path, 0, f"log position {position} is not in it")
         self.cursors.insert(0, cursor)
@@ -105,7 +104,7 @@ cdef class MessageReader:
         return cursor
 
     def release(self):
-        """Called now and then: let journals go that nothing was read of meanwhile."""
+        """Close the journals if nothing was read since the last call. Called from time to time."""
         if self.idle:
             self.cursors.clear()
             self.cursor = None
@@ -114,8 +113,9 @@ cdef class MessageReader:
         self.idle = True
 
     cdef bint is_resident(self, LogFile file, uint64_t offset) except -1:
-        """Whether the record at a file offset is in memory. If not, `missing_offset` and `missing_bytes` say what has
-        to be read: of a record whose length is not known yet, what is likely to do. It is needed up to `needed_until`.
+        """Whether the record at a file offset is in memory. If not, `missing_offset` and `missing_bytes` name the part
+        to read, and `needed_until` the file offset up to which it is needed. If the length of the record is not known
+        yet, that part is an estimate.
         """
         cdef uint64_t length
         if file.frames is not None:
@@ -124,7 +124,7 @@ cdef class MessageReader:
             self.looked_at = file
             self.resident_from = self.resident_until = offset
         if offset + RECORD_HEADER_BYTES > file.size:
-            return True  # there is no record: whoever reads it will say so
+            return True  # there is no record: the read fails with LogDamaged
         if offset + RECORD_HEADER_BYTES > self.resident_until:
             if not self.look(file, offset, RECORD_HEADER_BYTES):
                 return False
@@ -132,7 +132,7 @@ cdef class MessageReader:
         return offset + length <= self.resident_until or self.look(file, offset, length)
 
     cdef bint look(self, LogFile file, uint64_t offset, uint64_t length) noexcept:
-        """Look whether so much is in memory, and how much more."""
+        """Check whether that range is in memory, and advance `resident_until`."""
         cdef uint64_t page = self.resident_until // PAGE_BYTES
         cdef uint64_t end = (file.size + PAGE_BYTES - 1) // PAGE_BYTES
         cdef uint64_t pages
@@ -158,9 +158,9 @@ cdef class MessageReader:
 cdef uint64_t match_message(
     FilterSet filters, const RecordHeader* record, TopicEntry entry
 ) except? 0xFFFFFFFFFFFFFFFF:
-    """Find the filters that match a message of a queue. Returns what that has cost, in bytes of log.
+    """Find the filters that match a message of a queue. Returns the cost, in bytes of log.
 
-    entry: of the queue, under whose name its subscribers know the message.
+    entry: the TopicEntry of the queue; subscribers know the message under its name.
     """
     cdef EvaluationContext evaluation = filters.evaluation
     cdef uint64_t evaluations = filters.evaluations

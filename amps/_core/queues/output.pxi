@@ -1,8 +1,9 @@
-# What queues have decided and the core has still to do: deliveries for the transports, removals for the journal.
+# The decisions of queues that the core has still to carry out: deliveries for transports, removals for the journal.
 #
-# Removals without a client's doing (expired, delivered at most once, barriers that were released) have happened here
-# already; until the journal has them, a restart would bring the messages back. While the journal takes nothing
-# (`frozen`), they wait here, and at-most-once queues deliver nothing, because such a delivery must not be forgotten.
+# Removals that no client requested (expired, delivered at most once, released barriers) have already happened in the
+# queues; until the journal has them, a restart would bring the messages back. While the journal accepts no records
+# (`frozen`), they wait here, and at-most-once queues deliver nothing, because the record of such a delivery must not be
+# lost.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -88,7 +89,7 @@ cdef class QueueOutput:
 
     @property
     def has_unwritten_deliveries(self):
-        """Whether something was delivered at most once of which the journal does not know yet."""
+        """Whether an at-most-once delivery is not recorded in the journal yet."""
         cdef uint64_t at
         for at in range(self.removal_count):
             if self.removals[at].action == QUEUE_DELIVERED:
@@ -97,14 +98,14 @@ cdef class QueueOutput:
 
     @property
     def transports(self):
-        """Transports that have deliveries waiting."""
+        """Transports with waiting deliveries."""
         cdef uint32_t index
         return [index for index in range(self.transport_count) if self.deliveries[index].count]
 
     def take_deliveries(self, uint32_t transport, uint64_t count_max):
-        """The first deliveries for a transport, as the entries of a deliveries record; they are forgotten here.
+        """Take out the first deliveries for a transport, as the entries of a deliveries record.
 
-        Who takes part of them comes again for the rest before anything else is decided.
+        A caller that takes a part of them must take the rest before queues make further decisions.
         """
         cdef DeliveryBuffer* buffer
         cdef uint64_t count
@@ -120,7 +121,7 @@ cdef class QueueOutput:
         return taken
 
     def take_removals(self):
-        """[(queue, action, publisher id, sequence, position, reasons)]; they are forgotten here."""
+        """Take out all removals: [(queue, action, publisher id, sequence, position, reasons)]."""
         cdef uint64_t at
         cdef Removal* item
         taken = []

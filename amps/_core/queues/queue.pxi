@@ -1,11 +1,11 @@
-# One queue: messages come in, go to subscriptions, come back, and leave (queues.md §19, §20).
+# One queue: messages enter, are delivered to subscriptions, come back, and leave (queues.md §19, §20).
 #
-# A state machine without I/O and without a clock. Messages, acknowledgements, members and time are handed in; what is
-# decided goes to a QueueOutput. One class, in four parts, each with its invariants: the messages in the order of the
-# log; messages enter, wait, run out of time, and leave; who holds which messages; which message goes to which
+# A state machine without I/O and without a clock. The caller passes messages, acknowledgements, members and the time;
+# decisions go to a QueueOutput. It is one class in four parts, each with its invariants: the messages in the order of
+# the log; messages enter, wait, run out of time, and leave; who holds which messages; which message goes to which
 # subscription.
 #
-# Order of things: time passes (`pass_time`: leases end, then messages expire), then the queue is served, if it is
+# Order of operations: first `pass_time` ends leases and then expires messages; then the queue is served, if it is
 # dirty.
 
 cimport cython
@@ -41,7 +41,7 @@ COUNTER_NAMES = (
 cdef enum:
     COUNT_MAX = 65535              # deliveries and cancels of one message
 
-# How long a message waits for a filter to be evaluated, before it goes to others.
+# How long a message waits for the evaluation of filters before it goes to a subscription that is known to match.
 cdef uint64_t EVALUATION_WAIT_NS = 50_000_000
 
 
@@ -120,7 +120,7 @@ cdef class Queue:
     # --- time -----------------------------------------------------------------------------------------
 
     cdef uint64_t due_ns(self) noexcept:
-        """When `pass_time` has something to do at the earliest."""
+        """The earliest time at which `pass_time` has something to do."""
         cdef uint64_t due = min(self.lease_due_ns, self.wait_until_ns)
         if self.expiries.count:
             due = min(due, self.expiries.entries[0].rank)
@@ -128,13 +128,11 @@ cdef class Queue:
             due = min(due, self.slots[self.expiry_next].expires_ns)
         for until, _ in self.deferred.values():
             due = min(due, <uint64_t>until)
-            break  # they are in the order in which they end
+            break  # in the order of expiration
         return due
 
     cdef int pass_time(self, uint64_t now_ns) except -1:
-        """Leases end, then messages expire, then acknowledgements that came early are forgotten, then waiting for
-        filters ends.
-        """
+        """End leases, then expire messages, then forget deferred acknowledgements, then end the wait for filters."""
         self.now_ns = now_ns
         if self.lease_due_ns <= now_ns:
             self.end_leases()
@@ -152,10 +150,10 @@ cdef class Queue:
             self.mark_dirty()
         return 0
 
-    # --- what all parts remember of slots -----------------------------------------------------------------
+    # --- references to slots in all parts -----------------------------------------------------------------
 
     cdef int block_dropped(self, uint32_t block, uint32_t next_slot) except -1:
-        """Nobody may remember a slot of that block: what follows it begins at `next_slot`."""
+        """Drop all references to slots of a block; `next_slot` is the first slot of the block behind it."""
         cdef Cursor cursor
         for cursor in self.cursors:
             if cursor.fresh != NO_SLOT and cursor.fresh // BLOCK_SLOTS == block:
@@ -169,18 +167,16 @@ cdef class Queue:
 
     # === the messages in the order of the log ====================================================================
     #
-    # Appending, finding by log position and taking one out cost the same however many there are. A message keeps its
-    # slot for as long as it is in the queue, so its number can be given away as a hint; a slot that belongs to
-    # another message by then is recognised by its log position.
+    # The cost of appending and removing does not depend on the number of messages. Finding by log position is a binary
+    # search. A message keeps its slot as long as it is in the queue, so the number of the slot can serve as a hint. The
+    # log position tells whether the slot now belongs to another message.
     #
-    # Invariants: positions rise from slot to slot; a slot that is gone keeps its position until its block is given
-    # back, so that a search can go by it; a block is given back when nothing in it is alive and it is full, or the
-    # queue is empty.
+    # Invariants: Positions rise from slot to slot. A slot that is gone keeps its position until its block is given
+    # back, so that a binary search can use it. A block is given back when all its slots are gone and it is full, or
+    # when the queue is empty.
 
     cdef uint32_t append(self, uint64_t position) except? 0xFFFFFFFF:
-        """A slot for the message at that position, behind all others. Its state is the caller's to set, to something
-        alive.
-        """
+        """Append a slot for the message at that position. The caller sets its state, to one that is not SLOT_GONE."""
         cdef uint32_t block = NO_BLOCK
         cdef uint32_t last
         cdef uint32_t slot
@@ -207,7 +203,7 @@ cdef class Queue:
         return slot
 
     def _make_room(self):
-        """For one more block in the list."""
+        """Make room for one more block in the list."""
         cdef uint32_t* grown
         cdef uint64_t capacity
         if self.first_block + self.block_count < self.block_capacity:
@@ -227,11 +223,11 @@ cdef class Queue:
         self.first_block = 0
 
     def begins_at(self, uint64_t position):
-        """Log position from which on the log is needed to make this queue, of a log that ends at `position`."""
+        """Log position from which the log must be read to rebuild this queue; `position` is the end of the log."""
         return min(position, self.counters.oldest_position)
 
     cdef uint32_t next_slot(self, uint32_t slot) noexcept nogil:
-        """The slot behind one, alive or not; NO_SLOT: that was the newest."""
+        """The slot behind another one, gone or not. NO_SLOT: there is none behind it."""
         cdef uint32_t block = slot // BLOCK_SLOTS
         if slot % BLOCK_SLOTS + 1 < self.arena.blocks[block].used:
             return slot + 1
@@ -239,7 +235,7 @@ cdef class Queue:
         return NO_SLOT if block == NO_BLOCK else block * BLOCK_SLOTS
 
     cdef uint64_t place_of_block(self, uint64_t position) noexcept nogil:
-        """Place in the list of the last block that begins at a position or before it; there must be one."""
+        """Index in the list of the last block that begins at or before a position; the list must not be empty."""
         cdef uint64_t low = self.first_block
         cdef uint64_t high = self.first_block + self.block_count
         cdef uint64_t middle
@@ -252,7 +248,9 @@ cdef class Queue:
         return low
 
     cdef uint32_t find(self, uint64_t position, uint32_t hint) noexcept nogil:
-        """The slot of the message at a log position, NO_SLOT if it is not in the queue. hint: where it was once."""
+        """The slot of the message at a log position; NO_SLOT if it is not in the queue. hint: its slot at an earlier
+        time.
+        """
         cdef uint32_t block
         cdef uint32_t low
         cdef uint32_t high
@@ -281,7 +279,7 @@ cdef class Queue:
         return low
 
     cdef int gone(self, uint32_t slot) except -1:
-        """A message has left the queue for good."""
+        """Mark a message as gone: it has left the queue."""
         cdef uint32_t block = slot // BLOCK_SLOTS
         cdef uint64_t position = self.slots[slot].position
         self.slots[slot].state = SLOT_GONE
@@ -301,7 +299,7 @@ cdef class Queue:
         return 0
 
     cdef int drop_block(self, uint64_t place) except -1:
-        """Give back a block in which nothing is alive."""
+        """Give back a block whose slots are all gone."""
         cdef uint32_t block = self.blocks[place]
         cdef uint32_t next_block = self.arena.blocks[block].next
         debug_assert(self.arena.blocks[block].live == 0)
@@ -321,22 +319,22 @@ cdef class Queue:
 
     # === messages enter, wait, run out of time, and leave ========================================================
     #
-    # A message enters once (`enqueue`; its log position says whether it is known), and is available, a barrier, or
-    # inactive, if the queue is as deep as it may be. It leaves when it is acknowledged, delivered at most once, or
-    # its time is over. Time passes for most messages in the order of the log (`expiry_next`), for others by a heap
-    # (`expiries`). An acknowledgement may come before its message is active, or is there at all: it is remembered for
-    # a while (`deferred`). Of messages that are not there so many may be, per client and in all queues
+    # A message enters once (`enqueue`; a log position that was seen before is ignored). It is then available, a
+    # barrier, or inactive if the queue has reached its target depth. It leaves when it is acknowledged, delivered at
+    # most once, or expired. Most messages expire in the order of the log (`expiry_next`), the others by a heap
+    # (`expiries`). An acknowledgement may come before its message is active, or before it is in the queue: then it is
+    # kept for a while (`deferred`). The number of those without a message is limited, per client and for all queues
     # (`QueueShared.may_defer`).
     #
-    # Whoever changes something that may let a message go marks the queue dirty, and the manager serves it.
+    # Each change that may allow a delivery marks the queue dirty, and the queue manager serves it.
     #
     # Invariants
     # - A message has one state. `depth` counts those that are active (available, leased, barriers), `inactive` the
     #   others, the first of which is at or behind `inactive_next`.
-    # - A message that waits and whose time will be over is at or behind `expiry_next`, or in `expiries`. What is
-    #   leased or inactive is looked at when it comes back, or becomes active.
-    # - `expected_ns` is when the queue's timer rings; nothing is due before that.
-    # - Heaps may hold more than they should, which is dropped when it comes to the top.
+    # - A waiting message that can expire is at or behind `expiry_next`, or in `expiries`. A leased or inactive message
+    #   is checked when it comes back or becomes active.
+    # - `expected_ns` is the time of the queue's timer; nothing is due before it.
+    # - Heaps may hold stale entries, which are dropped when they come to the top.
 
     cdef int mark_dirty(self) except -1:
         if not self.dirty:
@@ -347,12 +345,12 @@ cdef class Queue:
     # --- entering -------------------------------------------------------------------------------------
 
     cdef int enqueue(self, const NewMessage* message, uint64_t now_ns) except -1:
-        """A message enters, unless it is known already. Raises QueueMemoryFull."""
+        """Let a message enter, unless it is known already. Raises QueueMemoryFull."""
         cdef uint32_t number
         cdef QueueSlot* slot
         cdef bint own = False
         if message.position <= self.counters.last_queued_position:
-            # Only when the log is read again: its acknowledgement came first, and has done what it had to do.
+            # Happens only in recovery. A deferred acknowledgement of the message has had its effect already.
             if self.deferred:
                 self.recall((message.publisher_id, message.sequence))
             return 0
@@ -361,7 +359,7 @@ cdef class Queue:
         if self.deferred:
             found = self.recall((message.publisher_id, message.sequence))
             if found is not None and found[0] > now_ns:
-                # The acknowledgement may lie before all that will be read of the log one day.
+                # A later recovery may begin behind the record of the acknowledgement, so the journal records this.
                 return self.output.remove(
                     self.number, QUEUE_ANSWERED, message.publisher_id, message.sequence, message.position, 0, 0
                 )
@@ -378,7 +376,7 @@ cdef class Queue:
         return self.place(number, message.is_barrier)
 
     cdef int place(self, uint32_t number, bint is_barrier) except -1:
-        """A message has its slot, all of it but its state: it is one of the queue's from now on."""
+        """Set the state of a message whose slot is filled otherwise, and make it known to the parts of the queue."""
         cdef QueueSlot* slot = &self.slots[number]
         if self.everything.fresh == NO_SLOT and not self.has_priority:
             self.everything.fresh = number
@@ -405,7 +403,7 @@ cdef class Queue:
         return 0
 
     cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept:
-        """When a message's time is over (queues.md §10, D-13). own: not in the order of the log."""
+        """The time at which a message expires (queues.md §10, D-13). Sets own: not in the order of the log."""
         cdef uint64_t of_queue = NEVER
         cdef uint64_t of_message
         cdef uint64_t chosen
@@ -449,7 +447,7 @@ cdef class Queue:
         return self.offer(slot)
 
     cdef int activate(self) except -1:
-        """While there is room for active messages, make them out of those beyond the target depth."""
+        """Activate inactive messages while the depth is below the target depth."""
         cdef uint32_t slot
         while self.counters.inactive and self.counters.depth < self.target_depth:
             slot = self.inactive_next
@@ -471,7 +469,7 @@ cdef class Queue:
     # --- leaving --------------------------------------------------------------------------------------
 
     cdef int leave(self, uint32_t slot) except -1:
-        """An active message that nobody holds leaves the queue."""
+        """Remove an active message without a holder from the queue."""
         self.counters.depth -= 1
         self.counters.delete_count += 1
         self.gone(slot)
@@ -480,7 +478,7 @@ cdef class Queue:
         return 0
 
     cdef int expire(self, uint32_t slot, uint32_t reasons) except -1:
-        """An active message that nobody holds leaves the queue, and not because somebody worked on it."""
+        """Remove an active message without a holder from the queue unacknowledged, and note the removal."""
         self.note_removal(slot, QUEUE_EXPIRE, reasons)
         return self.leave(slot)
 
@@ -491,7 +489,7 @@ cdef class Queue:
         )
 
     cdef int remove_recorded(self, uint64_t position) except -1:
-        """The journal says that a message has left. 1: it was here."""
+        """Remove a message whose removal is recorded in the journal. Returns 1 if it was in the queue."""
         cdef uint32_t slot = self.find(position, NO_SLOT)
         if slot == NO_SLOT:
             return 0
@@ -502,25 +500,25 @@ cdef class Queue:
             self.leave(slot)
         return 1
 
-    # --- acknowledgements that come early -------------------------------------------------------------
+    # --- deferred acknowledgements --------------------------------------------------------------------
 
     cdef bint defers(self, uint32_t action) noexcept nogil:
-        """Whether an acknowledgement takes a message away that nobody has got yet (D-06)."""
+        """Whether an acknowledgement removes a message that was not delivered yet (D-06)."""
         return action == QUEUE_ACKNOWLEDGE or (action == QUEUE_EXPIRE and self.at_least_once)
 
     cdef int defer(self, uint64_t publisher_id, uint64_t sequence, uint64_t now_ns, client) except -1:
-        """Remember an acknowledgement until its message comes (queues.md §8.5), or anew if it is remembered already."""
+        """Keep an acknowledgement until its message comes (queues.md §8.5). A kept one gets a new expiration."""
         self.remember((publisher_id, sequence), now_ns + self.deferred_ns, client)
         return self.shared.expects(self, self.due_ns())
 
     cdef int remember(self, tuple bookmark, until, client) except -1:
-        self.recall(bookmark)  # they are in the order in which they end
+        self.recall(bookmark)  # the dict stays in the order of expiration
         self.deferred[bookmark] = until, client
         self.counters.deferred = len(self.deferred)
         return self.shared.note_deferred(client)
 
     cdef tuple recall(self, tuple bookmark):
-        """Take an acknowledgement out that was remembered: (until when, of which client). None: there is none."""
+        """Take out a deferred acknowledgement: (UNIX time of its expiration, client). None: there is none."""
         cdef tuple found = self.deferred.pop(bookmark, None)
         if found is not None:
             self.counters.deferred = len(self.deferred)
@@ -531,7 +529,7 @@ cdef class Queue:
         return self.shared.publisher_id(self.slots[slot].publisher), self.slots[slot].sequence
 
     cdef uint32_t find_since(self, uint32_t publisher, uint64_t sequence, uint64_t position) noexcept nogil:
-        """The slot of a bookmark that came at a log position or behind it; NO_SLOT: it did not."""
+        """The slot of the message with a bookmark at or behind a log position. NO_SLOT: there is none."""
         cdef uint64_t at = self.block_count
         cdef uint32_t slot
         cdef uint32_t first
@@ -556,7 +554,7 @@ cdef class Queue:
             entry = self.expiries.entries[0]
             heap_pop(&self.expiries)
             state = self.slots[entry.slot].state
-            # What is leased or inactive is looked at when it comes back, or is activated.
+            # A leased or inactive message is checked when it comes back or is activated.
             if self.slots[entry.slot].position == entry.position and (
                 state == SLOT_AVAILABLE or state == SLOT_BARRIER
             ):
@@ -580,17 +578,17 @@ cdef class Queue:
 
     # === who holds which messages, and how they come back ========================================================
     #
-    # A message that was delivered is held by a member, a subscription's place in this queue, until it is
-    # acknowledged, cancelled, or its lease or the subscription ends. It then leaves the queue or comes back to it;
-    # one that comes back too often, or too late, expires. What is delivered at most once has left already, and is
+    # A delivered message is held by a member, the membership of a subscription in this queue. It is held until it is
+    # acknowledged or cancelled, or its lease or the subscription ends. It then leaves the queue or comes back to it. A
+    # message that comes back too often, or too late, expires. A message delivered at most once has left already; it is
     # held only to count in its subscription's backlog.
     #
     # Invariants
-    # - Only a message that is LEASED or DELIVERED has a holder; it is in that member's list, in the order in which
+    # - Only a message that is LEASED or DELIVERED has a holder. It is in that member's list, in the order in which
     #   leases end, and counts once in the subscription's `outstanding`.
-    # - `ready` counts the members whose subscription may get one more; the same for each cursor.
+    # - `ready` counts the members whose subscription has room for a message; each cursor has such a count, too.
     # - No lease ends before `lease_due_ns`.
-    # - A membership lives as long as it is current, or holds messages; until then it is in `holders`.
+    # - A membership exists, and is in `holders`, while it is current or holds messages.
 
     # --- acknowledgements -----------------------------------------------------------------------------
 
@@ -605,7 +603,7 @@ cdef class Queue:
             if not self.defers(action):
                 return OUTCOME_NOTHING
             publisher_id, sequence = self.bookmark(slot)
-            # Who tells of removals reads them in the journal: it knows of each once.
+            # Removals are reported from the journal, so it records each of them once.
             known = (publisher_id, sequence) in self.deferred
             self.defer(publisher_id, sequence, now_ns, client)
             return OUTCOME_NOTHING if known else OUTCOME_DEFERRED
@@ -635,7 +633,7 @@ cdef class Queue:
     # --- holding --------------------------------------------------------------------------------------
 
     cdef uint64_t begin_lease(self, uint32_t slot) except? 0xFFFFFFFFFFFFFFFF:
-        """A message is leased from now on; `hold` says to whom. Returns when that ends, 0 = it does not."""
+        """Begin the lease of a message; `hold` sets the holder. Returns the UNIX time of its end; 0 = no end."""
         cdef QueueSlot* message = &self.slots[slot]
         cdef uint64_t lease_until_ns = 0
         message.state = SLOT_LEASED
@@ -666,7 +664,7 @@ cdef class Queue:
         return <Membership>self.shared.memberships[self.slots[slot].holder]
 
     cdef int hold(self, Membership member, uint32_t slot) except -1:
-        """Enter a slot in the list of what a member holds, by the end of its lease."""
+        """Insert a slot into a member's list, in the order of lease ends."""
         cdef uint32_t before = member.last
         cdef uint64_t end = self.lease_end(slot)
         while before != NO_SLOT and self.lease_end(before) > end:
@@ -704,7 +702,7 @@ cdef class Queue:
         return 0
 
     cdef int let_go(self, uint32_t slot) except -1:
-        """A leased message has no holder any more; its state is the caller's to set."""
+        """End the lease of a message and take it from its holder. The caller sets its state."""
         cdef Membership member = self.holder_of(slot)
         self.unhold(member, slot)
         self.leases.end(slot)
@@ -715,7 +713,7 @@ cdef class Queue:
         return 0
 
     cdef int free_delivered(self, uint32_t slot) except -1:
-        """A message delivered at most once counts in no backlog any more."""
+        """Take a message delivered at most once out of its backlog."""
         cdef Membership member = self.holder_of(slot)
         self.unhold(member, slot)
         self.counters.delivered -= 1
@@ -724,7 +722,7 @@ cdef class Queue:
         return 0
 
     cdef int freed(self, Membership member) except -1:
-        """A member holds one message less."""
+        """Account for a message that a member no longer holds."""
         self.count_backlog(member.subscriber, -1)
         if not member.current and member.held == 0:
             self.holders.remove(member)
@@ -734,7 +732,7 @@ cdef class Queue:
         return 0
 
     cdef int count_backlog(self, Subscriber subscriber, int change) except -1:
-        """A subscription holds more or fewer messages: it may have room now, in all its queues, or none any more."""
+        """Change the number of messages that a subscription holds, and update its readiness in all its queues."""
         cdef bint before = subscriber.outstanding < subscriber.limit
         cdef bint after
         cdef Membership member
@@ -746,7 +744,7 @@ cdef class Queue:
         return 0
 
     cdef int give_back(self, uint32_t slot, bint cancelled) except -1:
-        """A message that was leased comes back, or expires (queues.md §11, `ret`). 1: it has expired."""
+        """Return a message to the queue after its lease, or expire it (queues.md §11, `ret`). 1: it has expired."""
         cdef uint32_t reasons = 0
         if self.slots[slot].expires_ns <= self.now_ns:
             reasons |= REASON_TIME_LIMIT
@@ -762,7 +760,7 @@ cdef class Queue:
         return 0
 
     cdef int return_all(self, Membership member, uint64_t now_ns) except -1:
-        """A subscription has ended: what it held comes back, or is free."""
+        """Return all messages of a subscription that has ended."""
         cdef uint32_t slot
         self.now_ns = now_ns
         while member.first != NO_SLOT:
@@ -777,7 +775,7 @@ cdef class Queue:
     # --- members --------------------------------------------------------------------------------------
 
     cdef int add_member(self, Membership member) except -1:
-        """A subscription gets messages from now on."""
+        """Add a member, to which messages can be delivered from now on."""
         cdef uint64_t at = <uint64_t>len(self.members)
         while at and (<Membership>self.members[at - 1]).subscriber.order > member.subscriber.order:
             at -= 1
@@ -792,7 +790,7 @@ cdef class Queue:
         return self.mark_dirty()
 
     cdef int drop_member(self, Membership member) except -1:
-        """A subscription gets nothing more; what it holds, it holds. A filter that nobody has any more is forgotten."""
+        """Remove a member from delivery; it keeps the messages that it holds. A cursor without members is dropped."""
         self.members.remove(member)
         member.current = False
         member.cursor.members -= 1
@@ -807,7 +805,7 @@ cdef class Queue:
         return self.mark_dirty()
 
     cdef int member_became(self, Membership member, bint ready) except -1:
-        """A current member may get a message now, or may not any more."""
+        """Note that a current member has room for a message now, or has none any more."""
         if ready:
             self.ready += 1
             member.cursor.ready += 1
@@ -834,28 +832,29 @@ cdef class Queue:
 
     # === which message goes to which subscription ================================================================
     #
-    # Nothing here costs more with more messages in the queue: what is available is found
-    # from the first slot that nobody has looked at (`fresh`), and from heaps of what came back or has a priority.
+    # The cost of each operation does not depend on the number of messages in the queue. Available messages are found
+    # from the first slot not checked yet (`fresh`), and from heaps of messages that came back, match a filter, or have
+    # a priority.
     #
     # Invariants
-    # - What is AVAILABLE is at or behind `fresh` of the cursor without a filter, or in its heap; for a cursor with a
-    #   filter it is in the heap if it is known to match. Heaps may hold more than that, which is dropped when it
-    #   comes to the top.
-    # - Nothing behind a barrier is delivered before the barrier.
+    # - For the cursor without a filter, an AVAILABLE message is at or behind `fresh`, or in the heap. For a cursor with
+    #   a filter, it is in the heap if it is known to match. Heaps may hold stale entries, which are dropped when they
+    #   come to the top.
+    # - No message behind a barrier is delivered before the barrier.
 
     @property
     def heap_entries(self):
-        """Entries of all its heaps, stale ones included: memory besides the slots."""
+        """Number of entries of all its heaps, including stale ones: memory besides the slots."""
         cdef Cursor cursor
         count = self.barriers.count + self.expiries.count
         for cursor in self.cursors:
             count += cursor.heap.count
         return count
 
-    # --- what may be delivered ------------------------------------------------------------------------
+    # --- available messages ---------------------------------------------------------------------------
 
     cdef int offer(self, uint32_t slot) except -1:
-        """A message may be delivered: see that every cursor will meet it."""
+        """Offer an available message to all cursors."""
         cdef Cursor cursor
         for cursor in self.cursors:
             self.offer_to(cursor, slot)
@@ -880,7 +879,7 @@ cdef class Queue:
         )
 
     cdef int gather(self, Cursor cursor) except -1:
-        """Make a cursor's heap anew, without what is stale."""
+        """Rebuild a cursor's heap without stale entries."""
         cdef uint32_t slot = self.head
         heap_free(&cursor.heap)
         if cursor.takes_all and not self.has_priority:
@@ -893,10 +892,10 @@ cdef class Queue:
         return 0
 
     cdef uint64_t undelivered_from(self) noexcept:
-        """Log position before which nothing is delivered for the first time any more, or an earlier one; NEVER: all
-        that is here was delivered.
+        """A log position before which every message has been delivered at least once; not always the highest such.
+        NEVER: every message in the queue has been delivered.
         """
-        cdef uint32_t slot = self.everything.fresh  # in the order of the log; with priorities there is none
+        cdef uint32_t slot = self.everything.fresh  # in the order of the log; NO_SLOT with priorities
         if self.counters.depth + self.counters.inactive == self.counters.leased:
             return NEVER
         return self.slots[self.head if slot == NO_SLOT else slot].position
@@ -904,7 +903,7 @@ cdef class Queue:
     # --- delivery -------------------------------------------------------------------------------------
 
     cdef int serve(self, uint64_t now_ns) except -1:
-        """Deliver what can be delivered."""
+        """Deliver all messages that can be delivered."""
         cdef int64_t slot
         self.dirty = False
         self.now_ns = now_ns
@@ -924,14 +923,14 @@ cdef class Queue:
         return 0
 
     cdef bint release_barrier(self) except -1:
-        """Send the first barrier to everybody, if nothing before it is left. False: it has to wait."""
+        """Send the first barrier to all subscriptions, if no message before it is left. False: it has to wait."""
         cdef HeapEntry* entry = &self.barriers.entries[0]
         cdef Membership member
         cdef uint32_t slot = entry.slot
         if self.slots[slot].position != entry.position or self.slots[slot].state != SLOT_BARRIER:
             heap_pop(&self.barriers)
             return self.barriers.count > 0 and self.release_barrier()
-        # What was delivered at most once and is not acknowledged is before it, too.
+        # A message delivered at most once and not acknowledged also counts as before it.
         if self.head != slot or not self.members or self.output.frozen:
             return False
         heap_pop(&self.barriers)
@@ -944,7 +943,7 @@ cdef class Queue:
         return True
 
     cdef bint look(self, Cursor cursor) except -1:
-        """Find what a cursor would deliver next: `top`. False: nothing."""
+        """Set `top`, the next message that a cursor can deliver. False: there is none."""
         cdef HeapEntry* entry
         cdef uint32_t slot = NO_SLOT
         cdef int state
@@ -975,7 +974,7 @@ cdef class Queue:
         return slot != NO_SLOT
 
     cdef bint precedes(self, uint32_t one, uint32_t other) noexcept nogil:
-        """Whether a message is to be delivered before another one."""
+        """Whether one message is delivered before the other."""
         cdef QueueSlot* a = &self.slots[one]
         cdef QueueSlot* b = &self.slots[other]
         if self.has_priority:
@@ -986,7 +985,7 @@ cdef class Queue:
         return a.position < b.position
 
     cdef int64_t choose(self) except -2:
-        """The next message that somebody can get. -1: none, or it is not known yet."""
+        """Choose the next message to deliver. -1: there is none, or delivery waits for the evaluation of a filter."""
         cdef Cursor cursor
         cdef uint32_t best = NO_SLOT
         cdef uint64_t needed
@@ -1010,7 +1009,7 @@ cdef class Queue:
         return best
 
     cdef Membership pick(self, uint32_t slot):
-        """Who gets a message: among those with room whose next message it is (queues.md §7, §20)."""
+        """Choose the member that gets a message, among those with room whose next message it is (queues.md §7, §20)."""
         cdef Membership member
         cdef Membership best = None
         cdef Membership first = None
@@ -1059,7 +1058,7 @@ cdef class Queue:
     # --- filters --------------------------------------------------------------------------------------
 
     cdef int hear_match(self, Cursor cursor, uint64_t position, uint32_t hint) except -1:
-        """A message matches a cursor's filter."""
+        """Note that a message matches a cursor's filter."""
         cdef uint32_t slot = self.find(position, hint)
         if slot == NO_SLOT or position < cursor.evaluated_until:
             return 0
@@ -1072,7 +1071,7 @@ cdef class Queue:
         return 0
 
     cdef int heard(self, Cursor cursor, uint64_t evaluated_until, uint64_t now_ns) except -1:
-        """All that matches up to a log position has been told."""
+        """Note that all matches up to a log position have been reported."""
         cursor.evaluated_until = max(cursor.evaluated_until, evaluated_until)
         cursor.heard_ns = 0 if cursor.evaluated_until > self.counters.last_queued_position else now_ns
         self.wait_until_ns = NEVER

@@ -1,10 +1,11 @@
-# All queues of an instance: who subscribes to what, acknowledgements, and the turn in which everything is decided.
+# All queues of an instance: subscriptions, acknowledgements, and the turn in which all decisions are made.
 #
-# A subscription has one backlog over all the queues that it is for. Replacing it changes queues, filter and limit; what
-# it holds, it holds (queues.md §5.5). Its end, and that of its connection or transport, gives everything back.
+# A subscription has one backlog over all its queues. A replacement changes its queues, filter and limit; it keeps the
+# messages that it holds (queues.md §5.5). At its end, or that of its connection or transport, all messages that it
+# holds come back.
 #
-# A turn begins with `pass_time`, for the queues whose timer rings; then comes what clients do; then `serve`, for
-# those in which anything changed, in the order of the configuration. What is decided lies in `output`.
+# A turn begins with `pass_time`, for the queues whose timer is due. Then follow the commands of clients, and then
+# `serve`, for the queues that have changed, in the order of the configuration. The decisions are in `output`.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -35,7 +36,7 @@ TIME_NEVER = NEVER
 cdef class QueueManager:
 
     def __init__(self, QueueArena arena not None, counters, settings, uint32_t transports):
-        """settings: as in the stub, in the order of the configuration. counters: writable, a QueueCounters for each."""
+        """settings: see the stub; in the order of the configuration. counters: writable, QueueCounters for each."""
         cdef uint32_t number
         rows = memoryview(counters)
         self.arena = arena
@@ -62,11 +63,11 @@ cdef class QueueManager:
     def subscribe(
         self, uint32_t transport, uint32_t number, uint64_t client, wanted, uint64_t max_backlog, shown=None
     ):
-        """Enter a subscription, or replace the one of that number. Returns its effective backlog.
+        """Add a subscription, or replace the one with that number. Returns its effective backlog.
 
-        wanted: {number of a queue: key of the filter, None = everything}. Subscriptions with the same key on the same
-        queue and transport share the evaluation of their filter. shown: subscription id, topic and filter as
-        texts, for those who look at it.
+        wanted: {number of a queue: key of the filter, None = no filter}. Subscriptions with the same key on the same
+        queue and transport share the evaluation of their filter. shown: subscription id, topic and filter as texts, for
+        status reports.
         """
         cdef Subscriber subscriber = self.subscribers.get((transport, number))
         cdef Membership member
@@ -130,7 +131,7 @@ cdef class QueueManager:
                     self.cursor_news.append((subscriber.transport, member.cursor.number, None, None))
 
     def unsubscribe(self, uint32_t transport, uint32_t number, uint64_t now_ns):
-        """End a subscription; what it holds is given back. False: there is none of that number."""
+        """End a subscription; the messages that it holds come back. False: there is none with that number."""
         cdef Subscriber subscriber = self.subscribers.pop((transport, number), None)
         cdef Membership member
         if subscriber is None:
@@ -145,13 +146,13 @@ cdef class QueueManager:
         return True
 
     def end_client(self, uint64_t client, uint64_t now_ns):
-        """A connection has ended, and all its subscriptions with it."""
+        """End all subscriptions of a connection that has ended."""
         self.shared.forget_deferring(client)
         for key in list(self.by_client.get(client, ())):
             self.unsubscribe(key[0], key[1], now_ns)
 
     def end_transport(self, uint32_t transport, uint64_t now_ns):
-        """A transport has died, and all its connections with it."""
+        """End all subscriptions of a transport that has died."""
         for client in [client for client in self.shared.deferred_by_client if client >> TRANSPORT_SHIFT == transport]:
             self.shared.forget_deferring(client)
         for key in [key for key in self.subscribers if key[0] == transport]:
@@ -168,15 +169,15 @@ cdef class QueueManager:
         }
 
     def take_cursor_news(self):
-        """[(transport, cursor number, queue number, key)] since the last call, in this order: which filters are to be
-        evaluated; queue number None: that one need not be any more.
+        """[(transport, cursor number, queue number, key)]: the changes since the last call, in their order. The
+        transport evaluates the filter from now on; queue number None: it no longer does.
         """
         news = self.cursor_news
         self.cursor_news = []
         return news
 
     cdef int hear_section(self, const QueueMatchesHeader* section, uint64_t now_ns) except -1:
-        """The same as `hear`, from a section of a record, whose matches follow it."""
+        """Do the same as `hear`, for a section of a record; its matches follow the section."""
         cdef const QueueMatch* matches = <const QueueMatch*>(section + 1)
         cdef Queue queue
         cdef Cursor cursor
@@ -191,7 +192,7 @@ cdef class QueueManager:
         return 0
 
     def hear(self, uint32_t cursor_number, matching, uint64_t evaluated_until, uint64_t now_ns):
-        """A transport tells which messages match a filter, [(log position, slot)], and up to where it has looked."""
+        """Take a transport's matches of a filter, [(log position, slot)], and the log position that it has reached."""
         cdef Queue queue
         cdef Cursor cursor
         found = self.cursors.get(cursor_number)
@@ -205,7 +206,7 @@ cdef class QueueManager:
     # --- acknowledgements -----------------------------------------------------------------------------
 
     def limit_deferred(self, uint64_t of_all, uint64_t per_client):
-        """So many acknowledgements may wait for their messages."""
+        """Limit the number of deferred acknowledgements, for all clients together and per client."""
         self.shared.deferred_max = of_all
         self.shared.deferred_per_client_max = per_client
 
@@ -213,7 +214,7 @@ cdef class QueueManager:
         self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, const QueueEntry* entries,
         object last_sequence
     ) except -1:
-        """Whether there is room for those of an acknowledgement that will wait for their messages."""
+        """Whether the limits allow the entries of an acknowledgement that will be deferred."""
         cdef uint32_t at
         cdef set found = None
         if not queue.defers(header.action):
@@ -232,9 +233,9 @@ cdef class QueueManager:
         self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, QueueEntry* entries,
         object last_sequence, uint64_t now_ns, AcknowledgedCounts* counts
     ) except -1:
-        """Apply an acknowledgement of several messages; the entries that the journal must know come to the front.
+        """Apply an acknowledgement of several messages; the entries that the journal must record move to the front.
 
-        last_sequence(publisher id): the highest sequence in the log; asked for entries without a position.
+        last_sequence(publisher id): the highest sequence in the log; called for entries without a position.
         """
         cdef QueueEntry* entry
         cdef uint32_t at
@@ -250,7 +251,7 @@ cdef class QueueManager:
             if entry.position:
                 slot = queue.find(entry.position, entry.slot)
             else:
-                # It may have come while the transport was looking for it.
+                # The message may have entered after the transport searched for it.
                 publisher = self.shared.known_publisher(entry.publisher_id)
                 slot = NO_SLOT
                 if publisher != NO_PUBLISHER:
@@ -283,9 +284,9 @@ cdef class QueueManager:
         self, uint32_t queue_number, uint64_t client, bookmarks, uint32_t action, uint64_t extension_ns,
         uint64_t now_ns, uint64_t last_sequence=0
     ):
-        """The same from Python: bookmarks are (publisher id, sequence, log position or 0, slot); `last_sequence` is
-        that of all publishers. Returns matches, removed, and what the journal must know: [(publisher id, sequence,
-        log position)].
+        """Apply an acknowledgement, from Python. bookmarks: (publisher id, sequence, log position or 0, slot) of each
+        message. last_sequence: the same for all publishers. Returns matches, removed, and the entries that the journal
+        must record: [(publisher id, sequence, log position)].
         """
         cdef QueueAcknowledgementHeader header
         cdef AcknowledgedCounts counts
@@ -310,7 +311,7 @@ cdef class QueueManager:
         self, uint32_t queue_number, uint64_t position, bookmark, uint64_t timestamp_ns, expiration_s, uint64_t now_ns,
         priority=None, is_barrier=False
     ):
-        """Let a message enter a queue; expiration_s None: none was given."""
+        """Let a message enter a queue. expiration_s: None if the message has none."""
         cdef NewMessage message
         message.position = position
         message.publisher_id, message.sequence = bookmark
@@ -325,11 +326,11 @@ cdef class QueueManager:
         (<Queue>self.shared.queues[queue_number]).enqueue(&message, now_ns)
 
     def remove_recorded(self, uint32_t queue_number, uint64_t position):
-        """The journal says that a message has left the queue. False: it was not there."""
+        """Remove a message whose removal is recorded in the journal. False: it was not in the queue."""
         return (<Queue>self.shared.queues[queue_number]).remove_recorded(position) == 1
 
     def available(self, uint32_t queue_number):
-        """Log positions of what a query shows: active, not leased, in the order of the log (queues.md §14.1)."""
+        """Log positions of the messages that a query returns: active and not leased, in log order (queues.md §14.1)."""
         cdef Queue queue = self.shared.queues[queue_number]
         cdef uint32_t slot = queue.head
         found = []
@@ -351,12 +352,12 @@ cdef class QueueManager:
         return found
 
     def subscriber(self, uint32_t transport, uint32_t number):
-        """The subscription of that number, or None."""
+        """The subscription with that number, or None."""
         return self.subscribers.get((transport, number))
 
     @property
     def undelivered_from(self):
-        """Log position before which no queue holds anything that it has not delivered yet; None: none holds any."""
+        """Log position before which no queue holds an undelivered message; None: no queue holds any."""
         cdef Queue queue
         cdef uint64_t lowest = NEVER
         for queue in self.shared.queues:
@@ -367,11 +368,11 @@ cdef class QueueManager:
 
     @property
     def due_ns(self):
-        """When `pass_time` has something to do at the latest, if nothing else happens; TIME_NEVER: it has not."""
+        """The time at which `pass_time` must be called next, if nothing else happens; TIME_NEVER: never."""
         return self.shared.timers.entries[0].rank if self.shared.timers.count else NEVER
 
     def pass_time(self, uint64_t now_ns):
-        """Leases end and messages expire. To be called before anything else happens at that time."""
+        """End leases and expire messages that are due. Call it before any other method with the same time."""
         cdef Queue queue
         cdef HeapEntry entry
         while self.shared.timers.count and self.shared.timers.entries[0].rank <= now_ns:
@@ -384,10 +385,11 @@ cdef class QueueManager:
                 self.shared.expects(queue, queue.due_ns())
 
     def serve(self, uint64_t now_ns):
-        """Deliver what can be delivered since something changed."""
+        """Deliver the messages that can be delivered, in all queues that have changed."""
         cdef Queue queue
         if self.was_frozen and not self.output.frozen:
-            # What the journal could not be told of was not delivered, and nothing else may happen to these queues.
+            # Deliveries that the frozen journal could not record were held back, and no other event may mark these
+            # queues.
             for queue in self.shared.queues:
                 queue.mark_dirty()
         self.was_frozen = self.output.frozen
@@ -401,5 +403,5 @@ cdef class QueueManager:
 
 
 def number_of(Queue queue):
-    """The place of a queue in the configuration."""
+    """The index of a queue in the configuration."""
     return queue.number

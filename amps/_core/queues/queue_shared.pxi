@@ -1,4 +1,5 @@
-# What all queues of an instance share: publishers by number, memberships, timers, and acknowledgements that came early.
+# The state that all queues of an instance share: publishers by number, memberships, timers, and the counts of deferred
+# acknowledgements.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -33,7 +34,7 @@ cdef class QueueShared:
         free(self.publisher_ids)
 
     cdef uint32_t publisher(self, uint64_t publisher_id) except? 0xFFFFFFFF:
-        """The number by which slots know a publisher."""
+        """The number of a publisher in slots; a new publisher gets the next one."""
         cdef uint64_t* place = self.publisher_numbers.find(publisher_id)
         cdef uint64_t* grown
         if place != NULL:
@@ -51,7 +52,7 @@ cdef class QueueShared:
         return self.publisher_count - 1
 
     cdef uint32_t known_publisher(self, uint64_t publisher_id) noexcept:
-        """The same, of one that has a message in a queue or had one; else NO_PUBLISHER."""
+        """The number of a publisher that has one already; else NO_PUBLISHER."""
         cdef uint64_t* place = self.publisher_numbers.find(publisher_id)
         return <uint32_t>place[0] if place != NULL else NO_PUBLISHER
 
@@ -59,20 +60,20 @@ cdef class QueueShared:
         return self.publisher_ids[number]
 
     cdef int expects(self, Queue queue, uint64_t due_ns) except -1:
-        """A queue has something to do at that time."""
+        """Set the timer of a queue to that time, unless it is due earlier."""
         if due_ns < queue.expected_ns:
             queue.expected_ns = due_ns
             heap_push(&self.timers, due_ns, queue.number, queue.number, 0)
         return 0
 
     cdef int forget_membership(self, Membership member) except -1:
-        """Nothing refers to its number any more."""
+        """Release the number of a membership; nothing refers to it any more."""
         self.memberships[member.number] = None
         member.subscriber.alive.remove(member)
         self.free_memberships.append(member.number)
         return 0
 
-    # client: None for what was read in the log
+    # client: None for an acknowledgement read from the log
     cdef int note_deferred(self, client) except -1:
         self.deferred += 1
         if client is not None:
@@ -90,11 +91,11 @@ cdef class QueueShared:
         return 0
 
     cdef int forget_deferring(self, client) except -1:
-        """A client has gone: what it has acknowledged stays, and is nobody's."""
+        """Drop the count of a client that has disconnected. Its deferred acknowledgements stay."""
         self.deferred_by_client.pop(client, None)
         return 0
 
     cdef bint may_defer(self, client, uint64_t count) except -1:
-        """Whether a client may acknowledge so many more messages that are not there."""
+        """Whether a client may defer that many more acknowledgements."""
         cdef uint64_t of_client = self.deferred_by_client.get(client, 0)
         return self.deferred + count <= self.deferred_max and of_client + count <= self.deferred_per_client_max

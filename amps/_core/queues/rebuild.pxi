@@ -1,8 +1,8 @@
-# Making queues out of the log: what the sequencer did with each record is done again.
+# Rebuilds queues from the log, by repeating the effect that each record had on the queues.
 #
-# Records are read in their order, with their checksums. A message enters the queues of its topic; what has left by an
-# acknowledgement, by expiry or by a delivery leaves again. Leases and counts of deliveries were never written down:
-# they begin anew (queues.md §17).
+# Records are read in their order, and their checksums are verified. A message enters the queues of its topic. A message
+# that left by an acknowledgement, by expiry or by a delivery leaves again. Leases and counts of deliveries are not
+# recorded: they begin anew (queues.md §17).
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -17,7 +17,7 @@ from amps._core.journal.record cimport (
 
 
 cdef class RecordedTopic:
-    """A topic of the log: its name, the queues that its messages enter, the queue with its name (-1: there is none)."""
+    """A topic of the log: its name, the queues that its messages enter, the number of the queue with its name or -1."""
 
     cdef readonly bytes name
     cdef readonly tuple feeds
@@ -30,10 +30,10 @@ cdef class RecordedTopic:
 
 
 def rebuild(LogCursor cursor, LogAdapter adapter, uint64_t limit, uint64_t bytes_max):
-    """Read on, up to a log position and at most about so many bytes. True: the position is reached.
+    """Read and apply records up to the log position `limit`, at most about `bytes_max` bytes. True: `limit` is reached.
 
-    The cursor's directory resolves topics to RecordedTopic. Raises LogDamaged, QueueMemoryFull, ValueError for a record
-    that makes no sense.
+    The cursor's directory resolves topics to RecordedTopic. Raises LogDamaged, QueueMemoryFull, ValueError for a
+    malformed record.
     """
     cdef const RecordHeader* record
     cdef RecordedTopic topic
@@ -51,7 +51,7 @@ def rebuild(LogCursor cursor, LogAdapter adapter, uint64_t limit, uint64_t bytes
                 adapter.enqueue(record, topic.name, topic.feeds, record.timestamp_ns)
         elif record.kind == KIND_QUEUE_ACKNOWLEDGEMENT or record.kind == KIND_QUEUE_EXPIRY:
             topic = <RecordedTopic?>topic_of(cursor.file, record.topic_id)
-            # A queue that is not configured any more is nobody's business.
+            # Records of a queue that is not configured any more are ignored.
             if topic.queue >= 0:
                 adapter.apply_recorded(record, <unsigned int>topic.queue)
         skip_record(cursor, record)

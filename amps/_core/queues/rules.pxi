@@ -1,18 +1,19 @@
-# Filter, BarrierExpression and Priority of a queue: what becomes of a new message (queues.md §2, §3, §9.3, §12).
+# Filter, BarrierExpression and Priority of a queue, evaluated on each new message (queues.md §2, §3, §9.3, §12).
 #
-# Each is evaluated once, by the core, where the message has just got its place in the log, and again when the queue is
-# made of the log at a start. So the answer must be the same then: nothing is told that is known of a living publisher
-# only, and the time of the last update is not known. What stands in the record is: the user, the bookmark, the topic.
+# The core evaluates each expression once, when the message has got its log position, and again when it rebuilds the
+# queue from the log at a start. Both evaluations must give the same result. So the expressions see only facts that are
+# in the record: the user, the bookmark, the topic. Facts about a connected publisher and the time of the last update
+# are not available.
 #
-# A message is read once for the fields of all three. If it cannot be read for all of them it is read again for each
-# expression by itself, as filters of subscriptions do it: what one says must not depend on whether there is another. It
-# counts as one that filters could not read. For an expression that it cannot be read for:
+# The fields of all three expressions are extracted in one pass. If that fails, the message is read again for each
+# expression separately, as for filters of subscriptions, so that no expression affects the result of another one. The
+# message is counted as unreadable. If it cannot be read for an expression:
 #
 # - the filter does not match: the message does not enter;
-# - it is no barrier, and waits in its turn like any other;
-# - it has no priority, and comes behind all that have one.
+# - the message is not a barrier, and is delivered in its normal order;
+# - the message has no priority, and comes behind all messages that have one.
 #
-# The same holds for an expression that takes more memory or time than one message may.
+# The same holds for an expression that exceeds the memory or time allowed for one message.
 
 from libc.math cimport isnan
 from libc.stdint cimport uint64_t
@@ -31,7 +32,7 @@ from amps._core.queues.engine cimport NewMessage
 from amps._core.journal.record cimport RECORD_HEADER_BYTES, RecordHeader, record_payload
 from amps._core.values.value cimport VALUE_DOUBLE, VALUE_INTEGER, VALUE_UNSIGNED, Value, to_number
 
-cdef double PRIORITIES = 18446744073709551616.0    # how many there are: 2^64
+cdef double PRIORITIES = 18446744073709551616.0    # number of priorities: 2^64
 cdef uint64_t PRIORITY_MAX = 0xFFFFFFFFFFFFFFFF
 
 
@@ -49,9 +50,9 @@ cdef class QueueRules:
         self, EvaluationContext evaluation not None, Program filter_, Program barrier, Program priority,
         bint asks_message
     ):
-        """evaluation: of the queue's message type. Programs: None if there is no such expression.
+        """evaluation: that of the queue's message type. A program is None if the queue has no such expression.
 
-        asks_message: one of them asks for facts about the message besides its fields.
+        asks_message: True if an expression uses facts about the message besides its fields.
         """
         self.evaluation = evaluation
         self.fields = FieldSet()
@@ -61,7 +62,7 @@ cdef class QueueRules:
         self.asks_message = asks_message
 
     cdef bint judge(self, const RecordHeader* record, bytes topic, NewMessage* message) except -1:
-        """Whether a message of a topic enters the queue; if it does, whether it is a barrier, and its priority."""
+        """Whether a message of a topic enters the queue. If so, set its barrier flag and its priority."""
         begin_message(record.payload_length)
         try:
             return self._judge(record, topic, message)
@@ -77,11 +78,11 @@ cdef class QueueRules:
         message.priority = 0
         if self.asks_message:
             tell_facts(evaluation.context, record, topic, True, True)
-            evaluation.context.live = False  # the log is read again later: what is asked about it is what it says
+            evaluation.context.live = False  # a rebuild must give the same result: use the record only
         together = self._read(record, self.fields)
         if not together:
             if given_up_so_far() != given_up:
-                return self.filter is None  # reading it took too long
+                return self.filter is None  # reading it exceeded the evaluation budget
             evaluation.unreadable += 1
             evaluation.last_unreadable = (topic.decode("utf-8", "surrogatepass"), record.publisher_id, record.sequence)
         if self.filter is not None and not self._holds(self.filter, record, together):
@@ -93,7 +94,7 @@ cdef class QueueRules:
         return True
 
     cdef bint _read(self, const RecordHeader* record, FieldSet fields) except -1:
-        """Find fields. False: the message cannot be read for them."""
+        """Extract fields. False: the message cannot be read for them."""
         cdef EvaluationContext evaluation = self.evaluation
         evaluation.values.begin(fields)
         try:
@@ -105,7 +106,7 @@ cdef class QueueRules:
             return False
 
     cdef BoundProgram _ready(self, Rule rule, const RecordHeader* record, bint together):
-        """The program for the fields that are found now. None: they cannot be, or the message's time is over."""
+        """The program bound to the extracted fields. None: extraction failed, or the evaluation budget is used up."""
         if is_large_and_over():
             give_up()
             return None
@@ -114,7 +115,7 @@ cdef class QueueRules:
         return rule.apart if self._read(record, rule.fields) else None
 
     cdef bint _holds(self, Rule rule, const RecordHeader* record, bint together) except -1:
-        """Whether a message matches. What could not be evaluated to its end does not, not even if it says NOT."""
+        """Whether a message matches. An incomplete evaluation does not match, even if the expression negates it."""
         cdef uint64_t given_up = given_up_so_far()
         cdef BoundProgram program = self._ready(rule, record, together)
         cdef bint matches
@@ -128,7 +129,7 @@ cdef class QueueRules:
         return matches and given_up_so_far() == given_up
 
     cdef bint _rank(self, Rule rule, const RecordHeader* record, bint together, uint64_t* priority) except -1:
-        """The priority of a message. False: it has none."""
+        """Determine the priority of a message. False: it has none."""
         cdef uint64_t given_up = given_up_so_far()
         cdef BoundProgram program = self._ready(rule, record, together)
         cdef Value value
@@ -143,9 +144,9 @@ cdef class QueueRules:
         return given_up_so_far() == given_up and priority_of(&value, priority)
 
     def judged(self, bytes record not None, bytes topic not None):
-        """What becomes of a message, for tests. None: it does not enter; else whether it is a barrier, its priority.
+        """The result for a message, for tests: (whether it is a barrier, its priority). None: it does not enter.
 
-        record: as it lies in the journal. ValueError: it is shorter than it says.
+        record: in the form of the journal. Raises ValueError if it is shorter than its header states.
         """
         cdef const RecordHeader* header = <const RecordHeader*><const char*>record
         cdef NewMessage message
@@ -157,9 +158,9 @@ cdef class QueueRules:
 
 
 cdef bint priority_of(const Value* number, uint64_t* priority) noexcept nogil:
-    """A number as a priority: without its fraction, no less than 0, no more than 2^64 - 1 (queues.md §9.3, D-12).
+    """Convert a number to a priority: truncated, at least 0, at most 2^64 - 1 (queues.md §9.3, D-12).
 
-    False: it is none. NULL and NaN are not, and nothing is written then.
+    False: the value is not a number, as NULL and NaN. `priority` is then unchanged.
     """
     cdef double double_
     if number.kind == VALUE_INTEGER:

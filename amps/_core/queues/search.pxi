@@ -1,7 +1,8 @@
-# Looking for the messages of a queue that match a filter, to acknowledge or to show them (queues.md §8.1, §14.1).
+# Searches a queue for messages that match a filter, to acknowledge or to return them (queues.md §8.1, §14.1).
 #
-# Only active messages count: available ones, waiting barriers, and leased ones; the last are not shown. What comes
-# or leaves while it is looked for may be found or not; the core acknowledges what is there when it hears of it.
+# Only active messages match: available ones, waiting barriers, and leased ones. Leased messages are acknowledged, but
+# not returned. A message that enters or leaves during the search may be found or not. The core acknowledges the found
+# messages that are still in the queue when it receives the result.
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
@@ -22,9 +23,9 @@ cdef class QueueSearch:
         self, SlotMemory memory not None, MessageReader reader not None, uint32_t queue, TopicEntry entry not None,
         FilterSet filters, uint64_t limit, bint shows=False, frozenset keys=None
     ):
-        """entry: of the queue's name. filters: with one filter; None: everything matches. limit: log position up to
-        which the journal is written. shows: what matches is to be shown, in `rows`, else acknowledged, in `found`.
-        keys: only messages with these transaction ids match; None: any.
+        """entry: the TopicEntry of the queue. filters: a set with one filter; None: every message matches. limit: log
+        position up to which the journal is written. shows: True if matches are returned, in `rows`; else they are
+        acknowledged, in `found`. keys: only messages with these transaction ids match; None: any.
         """
         self.walk = QueueWalk(memory, queue)
         self.reader = reader
@@ -43,16 +44,16 @@ cdef class QueueSearch:
 
     @property
     def missing(self):
-        """File, offset and length of what has to be read from the disk after `run` has returned None, and the file
-        offset up to which it is needed.
+        """File, offset and length of the part to read from the disk after `run` has returned None, and the file offset
+        up to which it is needed.
         """
         return (
             self.reader.missing_file, self.reader.missing_offset, self.reader.missing_bytes, self.reader.needed_until
         )
 
     def run(self, uint64_t bytes_max):
-        """Go on, for about so many bytes of log. True: that was all. None: `missing` must be read before. Raises
-        LogDamaged.
+        """Continue the search, for about `bytes_max` bytes of log. True: it is complete. False: there is more. None:
+        `missing` must be read first. Raises LogDamaged.
         """
         cdef WalkStep came
         cdef uint64_t used = 0
@@ -80,7 +81,7 @@ cdef class QueueSearch:
         return False
 
     cdef uint64_t look(self) except? 0:
-        """Evaluate the filter on the message that was found. Returns what that has cost; 0: it is not in memory."""
+        """Evaluate the filter on the found message. Returns the cost in bytes of log; 0: it is not in memory."""
         cdef const RecordHeader* record
         cdef uint64_t cost
         try:
@@ -88,7 +89,7 @@ cdef class QueueSearch:
         except LogDamaged:
             if self.walk.is_alive():
                 raise
-            return STEP_COST_BYTES  # it has left meanwhile, and its journal may have been removed
+            return STEP_COST_BYTES  # it has left the queue, and its journal may have been removed
         if record == NULL:
             return 0
         cost = self.reader.cost(record)
@@ -115,12 +116,12 @@ cdef class QueueSearch:
         return cost
 
     def show(self, uint64_t skip_count, uint64_t row_limit):
-        """Show not what matches first, but what comes after so many, and so many at most."""
+        """Skip the first `skip_count` matches, and return at most `row_limit` of the following ones."""
         self.skip_count = skip_count
         self.row_limit = row_limit
 
     def take_rows(self):
-        """[(transaction id, ns since 1970, correlation id, payload)] of what is to be shown since the last call."""
+        """[(transaction id, UNIX time in ns, correlation id, payload)] of the matches found since the last call."""
         rows = self.rows
         self.rows = []
         return rows

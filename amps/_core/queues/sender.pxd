@@ -18,16 +18,16 @@ from amps._core.wire.topics cimport TopicEntry
 cdef class MessageReader:
     cdef object directory          # LogDirectory
     cdef ControlPage control
-    cdef list cursors              # in files that were read last, the last one first
-    cdef LogCursor cursor          # in the file of the message that was read last
-    cdef LogFile looked_at         # of which a part is known to be in memory, in this turn
+    cdef list cursors              # one in each recently used file, the last used one first
+    cdef LogCursor cursor          # in the file of the last message read
+    cdef LogFile looked_at         # file with a part known to be in memory, in this turn
     cdef uint64_t resident_from
     cdef uint64_t resident_until
-    cdef LogFile missing_file      # of the record that was not in memory
+    cdef LogFile missing_file      # file of the record that was not in memory
     cdef uint64_t missing_offset
     cdef uint64_t missing_bytes
-    cdef uint64_t needed_until     # file offset: what lies behind is asked for with it, because it may be wanted next
-    cdef bint idle                 # nothing was read since `release` was called last
+    cdef uint64_t needed_until     # file offset; `missing_bytes` also covers bytes behind it, which may be needed next
+    cdef bint idle                 # nothing was read since the last `release`
 
     cdef void begin_turn(self) noexcept
     cdef const RecordHeader* read(self, uint64_t position) except? NULL
@@ -47,9 +47,9 @@ cdef uint64_t match_message(
 
 @cython.final
 cdef class FilterCursor:
-    """One filter on one queue, and what matches it that the core has not been told."""
+    """One filter on one queue, with its matches that are not yet reported to the core."""
 
-    cdef readonly uint32_t number          # the core's number of it
+    cdef readonly uint32_t number          # number of the cursor in the core
     cdef Filter filter
     cdef Scan scan
     cdef QueueMatch* matches
@@ -61,16 +61,16 @@ cdef class FilterCursor:
 
 @cython.final
 cdef class Scan:
-    """Filters that have been evaluated up to the same message of a queue."""
+    """The filters that are evaluated up to the same message of a queue."""
 
     cdef QueueWalk walk
     cdef TopicEntry entry                  # of the queue
     cdef FilterSet filters                 # members: FilterCursor
     cdef dict cursors                      # by number
     cdef uint64_t evaluated_until          # log position
-    cdef bint caught_up                    # there was nothing further when it was looked at last
-    cdef bint has_message                  # the walk has found one that was not evaluated yet
-    cdef bint waits                        # for it to be read from the disk
+    cdef bint caught_up                    # the last run reached the end of the queue
+    cdef bint has_message                  # the walk has found a message that is not evaluated yet
+    cdef bint waits                        # until that message is read from the disk
 
 
 @cython.final
@@ -83,10 +83,10 @@ cdef class QueueFiltering:
     cdef object push
     cdef dict cursors                      # by number
     cdef list scans
-    cdef uint64_t turn                     # counts, so that everybody comes first once
-    cdef uint64_t used                     # what the turn has cost, in bytes of log
-    cdef uint64_t idle_at                  # the limit up to which there is nothing to do; 0 = there may be
-    cdef bytearray sections                # of the record that is being made
+    cdef uint64_t turn                     # turns counted, so that each scan comes first in turn
+    cdef uint64_t used                     # cost of this turn, in bytes of log
+    cdef uint64_t idle_at                  # no work remains up to this limit; 0 = there may be work
+    cdef bytearray sections                # sections of the record being made
 
     cdef int run_scan(self, Scan scan, uint64_t limit, uint64_t bytes_max) except -1
     cdef bint evaluate(self, Scan scan) except -1
@@ -95,7 +95,7 @@ cdef class QueueFiltering:
     cdef int join(self, Scan scan) except -1
 
 
-# Looking for messages in queues. See queues/search.pxi.
+# A search for messages in a queue. See queues/search.pxi.
 
 
 @cython.final
@@ -103,16 +103,16 @@ cdef class QueueSearch:
     cdef QueueWalk walk
     cdef MessageReader reader
     cdef TopicEntry entry                  # of the queue
-    cdef FilterSet filters                 # the one filter; None: everything matches
-    cdef frozenset keys                    # transaction ids of what may match; None: any
-    cdef uint64_t limit                    # log position below which is searched
-    cdef bint has_message                  # the walk has found one that was not evaluated yet
-    cdef readonly AckList found            # what matches
+    cdef FilterSet filters                 # a set with one filter; None: every message matches
+    cdef frozenset keys                    # transaction ids of messages that may match; None: any
+    cdef uint64_t limit                    # log position at which the search ends
+    cdef bint has_message                  # the walk has found a message that is not evaluated yet
+    cdef readonly AckList found            # matches, unless they are returned as rows
     cdef readonly uint64_t compared
     cdef readonly uint64_t matched
-    cdef bint shows                        # what matches is shown, not acknowledged
-    cdef uint64_t skip_count               # of what matches, so many are not shown yet
-    cdef uint64_t row_limit                # and then so many at most
+    cdef bint shows                        # matches are returned, not acknowledged
+    cdef uint64_t skip_count               # number of matches still to skip
+    cdef uint64_t row_limit                # number of rows still to return
     cdef list rows
 
     cdef uint64_t look(self) except? 0
@@ -128,19 +128,19 @@ cdef class QueueReceiver:
     cdef readonly uint32_t number
     cdef readonly object owner
     cdef OutputBuffer output
-    cdef LeaseTable leases         # of its connection
+    cdef LeaseTable leases         # lease table of its connection
     cdef uint32_t flags            # of delivery/output.pyx
-    cdef bytes ids                 # the end of a frame's beginning: `,"sids":"…"`, or nothing
+    cdef bytes ids                 # last part of each of `beginnings`: `,"sids":"…"`, or empty
     cdef dict beginnings           # by queue: a frame's header up to and including `sids`
-    cdef uint32_t last_queue       # and the one that was used last
+    cdef uint32_t last_queue       # the queue of `last_beginning`
     cdef bytes last_beginning
-    # Deliveries that wait for the disk, and those behind them.
+    # Deliveries that wait for the disk, and the deliveries behind them.
     cdef QueueDelivery* parked
     cdef uint64_t parked_first
     cdef uint64_t parked_end
     cdef uint64_t parked_capacity
-    cdef bint is_ready             # what it waited for was read
-    cdef FilterSet filters         # with its filter alone, for barriers; None: it has none
+    cdef bint is_ready             # the pages that it waited for were read
+    cdef FilterSet filters         # a set with its filter alone, for barriers; None: no filter
     cdef dict entries              # by queue: TopicEntry
 
     cdef bytes beginning_of(self, uint32_t queue)
@@ -152,8 +152,8 @@ cdef class Batch:
     cdef uint64_t durable_needed
     cdef uint32_t count
     cdef uint32_t at
-    cdef dict barriers             # number of a barrier's delivery -> receivers; None if there is none
-    cdef object action             # None, or what is to be done at this place instead
+    cdef dict barriers             # index of a barrier's delivery -> receivers; None without barriers
+    cdef object action             # None, or a function to call at this place instead
 
 
 @cython.final
@@ -162,13 +162,13 @@ cdef class QueueSender:
     cdef object read_ahead
     cdef object schedule
     cdef object damaged
-    cdef dict receivers            # by number: keeps alive what `places` points to
+    cdef dict receivers            # by number; keeps alive the objects to which `places` points
     cdef dict by_queue             # queue -> {number: receiver}
     cdef void** places             # by number, open addressing: QueueReceiver, borrowed
     cdef uint64_t place_count      # a power of two
     cdef object batches            # deque of Batch
     cdef object woken              # deque of receivers whose pages were read
-    cdef uint64_t used             # what the turn has cost, in bytes of log
+    cdef uint64_t used             # cost of this turn, in bytes of log
 
     cdef QueueReceiver find(self, uint32_t number)
     cdef void place(self, QueueReceiver receiver) noexcept

@@ -1,18 +1,19 @@
 # Sends queue messages: from the deliveries that the core decided on to frames, without a Python object per message.
 #
-# The core says which message goes to which subscription, by log positions. One QueueSender per transport reads the
-# messages at these positions out of the mapped journal and lays frames out in the outputs of their connections.
+# The core assigns messages to subscriptions by log positions. One QueueSender per transport reads the messages at these
+# positions from the mapped journal and writes frames to the output buffers of the connections.
 #
-#     take(record)   a batch of deliveries has come; it waits behind those that came before
-#     run(durable)   sends what the watermark allows: nobody shall work on what a crash of the machine could take back
-#     parked         who is to get a message that is not in memory waits for it, and so does what follows for the same
-#                    subscription; everybody else is served meanwhile
+#     take(record)   takes a batch of deliveries, which waits behind the earlier ones
+#     run(durable)   sends the deliveries that the watermark allows: no client may work on a message that a crash of the
+#                    machine could remove
+#     parked         deliveries of a subscription that wait until the message of the first one is in memory; other
+#                    subscriptions are served meanwhile
 #
-# Invariants: a subscription gets its messages in the order of the core's decisions. A barrier goes to those who were
-# subscribed when it came, however long it waits. What comes for a subscription that has ended is dropped: the core has
-# ended its leases, and has given the messages to others, or will.
+# Invariants: A subscription gets its messages in the order of the core's decisions. A barrier goes to the subscriptions
+# that existed when it came, however long it waits. Deliveries for a subscription that has ended are dropped: the core
+# ends its leases and assigns the messages to other subscriptions.
 #
-# What was delivered is noted in the lease table of the connection, so that acknowledgements find it.
+# Each sent message is noted in the lease table of its connection, so that acknowledgements find it.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -39,10 +40,10 @@ from amps._core.shm.memory cimport ControlPage
 cdef enum:
     BOOKMARK = 1                   # flags of delivery/output.pyx
     LEASE = 8
-    DELIVERY_COST_BYTES = 256      # of any delivery, in bytes of log read
+    DELIVERY_COST_BYTES = 256      # cost of any delivery, in bytes of log read
     PLACES_MIN = 64
 
-NUMBERS_END = <uint32_t>NO_SUBSCRIPTION      # numbers of subscriptions are below
+NUMBERS_END = <uint32_t>NO_SUBSCRIPTION      # numbers of subscriptions are lower
 
 
 @cython.final
@@ -54,10 +55,10 @@ cdef class QueueReceiver:
     def __init__(
         self, uint32_t number, owner, OutputBuffer output, LeaseTable leases, uint32_t flags, bytes sub_id, queues
     ):
-        """owner: what `damaged` is told. flags: of delivery/output.pyx; bookmarks are always sent.
+        """owner: argument for `damaged`. flags: see delivery/output.pyx; bookmarks are always sent.
 
-        sub_id: as it stands between the quotes of a header, None if the client does not want to be told. queues:
-        number -> name of each, quoted as in a header.
+        sub_id: as in a header, without quotes; None if frames need no subscription id. queues: number -> name of each
+        queue, quoted as in a header.
         """
         self.number = number
         self.owner = owner
@@ -74,7 +75,7 @@ cdef class QueueReceiver:
         free(self.parked)
 
     def change(self, uint32_t flags, bytes sub_id, queues):
-        """The subscription is to something else now; what is on the way from queues that it had is sent yet."""
+        """Change the subscription. Messages on the way from its former queues are still sent."""
         self.flags = flags | BOOKMARK
         self.ids = b"" if sub_id is None else b',"sids":"' + sub_id + b'"'
         for queue, name in queues.items():
@@ -83,22 +84,22 @@ cdef class QueueReceiver:
         self.last_beginning = None
 
     def select(self, FilterSet filters, entries):
-        """From now on it gets only those barriers that match: of other messages the core knows whether they do.
+        """Set the filter of the subscription for barriers; the core already selects all other messages by the filter.
 
-        filters: its filter alone; None: it has none. entries: number -> TopicEntry of each queue.
+        filters: a set with its filter alone; None: no filter. entries: number -> TopicEntry of each queue.
         """
         self.filters = filters
         self.entries.update(entries)
 
     cdef bytes beginning_of(self, uint32_t queue):
-        """A frame's header up to and including `sids`; None if it never was subscribed to that queue."""
+        """A frame's header up to and including `sids`; None if the subscription never included that queue."""
         if queue != self.last_queue:
             self.last_beginning = self.beginnings.get(queue)
             self.last_queue = queue
         return self.last_beginning
 
     cdef int park(self, const QueueDelivery* delivery) except -1:
-        """Put a delivery behind those that wait."""
+        """Append a delivery to the parked ones."""
         cdef QueueDelivery* grown
         cdef uint64_t capacity
         if self.parked_end == self.parked_capacity:
@@ -119,7 +120,7 @@ cdef class QueueReceiver:
 
 
 cdef class Batch:
-    """Deliveries that came together, or something to be done in their order."""
+    """Deliveries that came in one record, or an action to run in order with them."""
 
 
 @cython.final
@@ -130,9 +131,9 @@ cdef class QueueSender:
         self.places = NULL
 
     def __init__(self, directory, ControlPage control not None, read_ahead, schedule, damaged):
-        """directory: the journal's LogDirectory. read_ahead(file, offset, length, done) has a part of it read and calls
-        `done` then. schedule(): has `run` called soon. damaged(owner, LogDamaged): a message for that receiver's owner
-        cannot be read.
+        """directory: the journal's LogDirectory. read_ahead(file, offset, length, done): reads a part of a file in
+        another thread, then calls `done`. schedule(): schedules a call of `run`. damaged(owner, LogDamaged): called
+        when a message for that receiver's owner cannot be read.
         """
         self.reader = MessageReader(directory, control)
         self.read_ahead = read_ahead
@@ -151,7 +152,7 @@ cdef class QueueSender:
     # --- subscriptions --------------------------------------------------------------------------------
 
     def add(self, QueueReceiver receiver not None):
-        """Deliveries for that receiver come from now on."""
+        """Add a receiver; its deliveries are sent from now on."""
         if receiver.number in self.receivers or receiver.number == NO_SUBSCRIPTION:
             raise ValueError(f"the number {receiver.number} is in use")
         self.receivers[receiver.number] = receiver
@@ -161,7 +162,7 @@ cdef class QueueSender:
             self.place(receiver)
 
     def remove(self, uint32_t number):
-        """Nothing more is sent for it."""
+        """Remove a receiver; nothing more is sent for it."""
         cdef QueueReceiver receiver = self.receivers.pop(number)
         cdef uint64_t mask = self.place_count - 1
         cdef uint64_t hole = number & mask
@@ -183,7 +184,7 @@ cdef class QueueSender:
         self.places[hole] = NULL
 
     def set_queues(self, uint32_t number, queues):
-        """Say from which queues the subscription gets barriers."""
+        """Set the queues from which a subscription gets barriers."""
         cdef QueueReceiver receiver = self.receivers[number]
         for queue, members in self.by_queue.items():
             if queue not in queues:
@@ -192,7 +193,7 @@ cdef class QueueSender:
             self.by_queue.setdefault(queue, {})[number] = receiver
 
     cdef QueueReceiver find(self, uint32_t number):
-        """The receiver with that number; None if there is none (any more)."""
+        """The receiver with that number, or None."""
         cdef uint64_t mask = self.place_count - 1
         cdef uint64_t at = number & mask
         while self.places[at] != NULL:
@@ -202,7 +203,7 @@ cdef class QueueSender:
         return None
 
     cdef void place(self, QueueReceiver receiver) noexcept:
-        # Numbers are given in a row: they are their own hash.
+        # Numbers are assigned consecutively, so a number is its own hash.
         cdef uint64_t mask = self.place_count - 1
         cdef uint64_t at = receiver.number & mask
         while self.places[at] != NULL:
@@ -223,7 +224,7 @@ cdef class QueueSender:
     # --- deliveries -----------------------------------------------------------------------------------
 
     def take(self, bytes record not None):
-        """Deliveries have come: a record of KIND_QUEUE_DELIVERIES."""
+        """Take a record of KIND_QUEUE_DELIVERIES."""
         cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(record)
         cdef const QueueDeliveriesHeader* header
         cdef const QueueDelivery* delivery
@@ -247,7 +248,7 @@ cdef class QueueSender:
         self.batches.append(batch)
 
     def when_sent(self, action):
-        """Have something done when all that has come until now is sent: at once, if that is so."""
+        """Call an action when all deliveries taken so far are sent; at once if none waits."""
         cdef Batch batch
         if not self.batches:
             action()
@@ -258,7 +259,7 @@ cdef class QueueSender:
         self.batches.append(batch)
 
     def run(self, uint64_t durable, uint64_t bytes_max):
-        """Send what may be sent, for about so many bytes of log. True: there is more to do at once."""
+        """Send deliveries that may be sent, for about `bytes_max` bytes of log. True: more work remains."""
         cdef Batch batch
         cdef QueueReceiver receiver
         self.reader.begin_turn()
@@ -302,7 +303,7 @@ cdef class QueueSender:
         return 0
 
     cdef int run_parked(self, QueueReceiver receiver, uint64_t bytes_max) except -1:
-        """What a receiver waited for is in memory: send that, and what waits behind it."""
+        """Send the parked deliveries of a receiver, after the pages of the first one were read."""
         while receiver.parked_first < receiver.parked_end:
             if self.find(receiver.number) is not receiver:
                 break
@@ -316,7 +317,7 @@ cdef class QueueSender:
         return 0
 
     def was_read(self, QueueReceiver receiver not None, uint64_t needed_until, problem=None):
-        """The pages that a receiver waited for were read, or cannot be: then those before `problem.offset` were."""
+        """Continue a receiver after its pages were read; with a `problem`, only those before its `offset` were."""
         if problem is not None and problem.offset < needed_until and receiver.parked_first < receiver.parked_end:
             receiver.parked_first += 1
             if self.find(receiver.number) is receiver:
@@ -324,7 +325,7 @@ cdef class QueueSender:
         self.wake(receiver)
 
     cdef int wake(self, QueueReceiver receiver) except -1:
-        """Have what waits for a receiver sent."""
+        """Schedule the sending of a receiver's parked deliveries."""
         if not receiver.is_ready:
             receiver.is_ready = True
             self.woken.append(receiver)
@@ -332,13 +333,13 @@ cdef class QueueSender:
         return 0
 
     cdef int deliver(self, QueueReceiver receiver, const QueueDelivery* delivery) except -1:
-        """Send a message, now or as soon as it is in memory."""
+        """Send a message, or park the delivery until the message is in memory."""
         if receiver.parked_first < receiver.parked_end or not self.send(receiver, delivery):
             receiver.park(delivery)
         return 0
 
     cdef bint send(self, QueueReceiver receiver, const QueueDelivery* delivery) except -1:
-        """False: the message has to be read from the disk before; that was asked for."""
+        """Send a message. False: it has to be read from the disk first, which has been requested."""
         cdef bytes beginning = receiver.beginning_of(delivery.queue)
         cdef uint32_t flags = receiver.flags
         cdef const RecordHeader* record
@@ -359,7 +360,8 @@ cdef class QueueSender:
         self.used += self.reader.cost(record)
         if delivery.flags & DELIVERY_BARRIER and not self.is_for(receiver, delivery.queue, record):
             return True
-        # Clients of others know by it what to acknowledge, so it is there without an end, too; not in barriers.
+        # Other client libraries recognise messages to acknowledge by the lease field, so it is sent even if the lease
+        # has no end. Barriers have none.
         if not delivery.flags & DELIVERY_BARRIER:
             flags |= LEASE
             receiver.output.lease_until_ns = delivery.lease_until_ns
@@ -380,5 +382,5 @@ cdef class QueueSender:
         return receiver.filters.matched_count > 0
 
     def release(self):
-        """Called now and then: let journals go that nothing was read of meanwhile."""
+        """Close the journals if nothing was read since the last call. Called from time to time."""
         self.reader.release()

@@ -1,4 +1,4 @@
-"""Queues in a transport: reading messages, filtering them for the core, sending them."""
+"""The queues' part in a transport: reads messages, evaluates filters for the core, and sends messages."""
 
 include "../shm/layout.pxi"
 include "messages.pxi"

@@ -1,4 +1,5 @@
-# What queues keep in memory that other processes read: slots, blocks of them, and counters. See queues/slots.pxi.
+# The layout of the queues' shared memory, which other processes read: slots, blocks of slots, counters. See
+# queues/slots.pxi.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -8,19 +9,19 @@ cdef enum:
     NO_SLOT = 0xFFFFFFFF
     NO_BLOCK = 0xFFFFFFFF
 
-# What has become of a message in a queue (queues.md §19).
+# The state of a message in a queue (queues.md §19).
 cdef enum SlotState:
     SLOT_FREE = 0
     SLOT_INACTIVE = 1              # beyond the target depth
     SLOT_AVAILABLE = 2
     SLOT_LEASED = 3
-    SLOT_BARRIER = 4               # waits for everything before it to leave
+    SLOT_BARRIER = 4               # waits until all messages before it have left
     SLOT_DELIVERED = 5             # left an at-most-once queue, and still counts in a backlog
     SLOT_GONE = 6
 
 
 cdef enum SlotFlag:
-    SLOT_HAS_PRIORITY = 1          # else it comes after all that have one
+    SLOT_HAS_PRIORITY = 1          # without it, the message comes after all that have a priority
     SLOT_OWN_EXPIRY = 2            # it does not expire in the order of the log
     SLOT_LEASE_ENDS = 4            # `lease_ns` is the end of the lease, not its beginning
 
@@ -34,7 +35,7 @@ cdef packed struct QueueSlot:
     uint64_t priority
     uint32_t publisher             # number of the first part of its bookmark
     uint32_t holder                # number of the membership that holds it, while leased or delivered
-    uint32_t previous              # in the list of what the holder holds, in the order of delivery
+    uint32_t previous              # in the holder's list of slots, in the order of lease ends
     uint32_t next
     uint16_t deliveries
     uint16_t cancels
@@ -45,27 +46,27 @@ cdef packed struct QueueSlot:
 
 # One block of slots, all of one queue.
 cdef packed struct QueueBlock:
-    uint32_t queue_plus_one        # whose it is; 0 = nobody's
-    uint32_t used                  # slots that were ever filled since it was taken
+    uint32_t queue_plus_one        # number of the queue that owns it, plus 1; 0 = free
+    uint32_t used                  # slots filled since the block was taken
     uint32_t live                  # slots that are not gone
     uint32_t next                  # block of the queue with the messages that follow
 
 
-# What a queue says of itself to other processes: one row of a table in shared memory. All fields are the core's.
+# The counters of a queue: one row of a table in shared memory, for other processes. Only the core writes them.
 cdef packed struct QueueCounters:
     uint64_t depth                 # active messages: available, leased, barriers
     uint64_t inactive              # beyond the target depth
     uint64_t leased
     uint64_t delivered             # left an at-most-once queue and count in a backlog
-    uint64_t insert_count          # entered, since the instance started
-    uint64_t delete_count          # acknowledged, expired or delivered at most once, since then
+    uint64_t insert_count          # messages entered since the instance started
+    uint64_t delete_count          # messages acknowledged, expired or delivered at most once since then
     uint64_t expired_leases
     uint64_t deferred              # acknowledgements that wait for their message
     uint64_t transferred_in
     uint64_t transferred_out
-    uint64_t oldest_position       # log position of the oldest message; NEVER = it is empty
+    uint64_t oldest_position       # log position of the oldest message; NEVER = the queue is empty
     uint64_t last_queued_position  # of the newest message that entered
     uint64_t last_acked_position   # of the newest message that left
-    uint64_t first_block_plus_one  # of the arena, to walk from; 0 = none
+    uint64_t first_block_plus_one  # number of its first block in the arena, plus 1; 0 = none
     uint64_t members               # subscriptions
-    uint64_t oldest_lease_ns       # UNIX time at which the oldest lease began; NEVER = there is none
+    uint64_t oldest_lease_ns       # UNIX time at which the oldest lease began; NEVER = no lease

@@ -1,16 +1,15 @@
-# Where queues keep what they know of their messages: 64 bytes each, in memory that other processes can read.
+# The state of queue messages: 64 bytes for each message, in memory that other processes can read.
 #
-# All queues of an instance share one *arena*, a structured array of *slots*. It is cut into blocks of BLOCK_SLOTS;
-# each queue has a list of blocks in the order of the log, and within them its messages in the order of the log. So an
-# empty queue costs nothing, and ten thousand of them next to nothing. A block is given back when all of its messages
-# are gone, wherever it stands in the list: a message that nobody takes holds one block, not everything that came
-# after it.
+# All queues of an instance share one *arena*, a structured array of *slots*. It is divided into blocks of BLOCK_SLOTS.
+# Each queue has a list of blocks in the order of the log, and its messages lie in them in the order of the log. An
+# empty queue uses no block. A block is given back when all of its messages are gone, at any place in the list. So a
+# message that stays in the queue keeps one block in use, but not the blocks behind it.
 #
-# The core is the only writer. Whoever reads from another process (statistics, queries) may meet a slot that is just
-# being written: reads `position` before and after the rest, and takes what it has if both are the same.
+# The core is the only writer. A reader in another process (statistics, queries) may read a slot while it is being
+# written. It reads `position` before and after the other fields, and uses them only if both values are the same.
 #
-# The memory is a sparse file in the runtime directory, as large as it may ever get; only what is used takes any. With
-# numpy: `numpy.memmap(path, SLOT_DTYPE, "r", blocks_bytes(capacity))`.
+# The memory is a sparse file of its maximum size in the runtime directory; only used parts occupy memory. To read it
+# with numpy: `numpy.memmap(path, SLOT_DTYPE, "r", blocks_bytes(capacity))`.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
@@ -58,28 +57,28 @@ SLOT_DTYPE = numpy.dtype(
 BLOCK_DTYPE = numpy.dtype([("queue_plus_one", "<u4"), ("used", "<u4"), ("live", "<u4"), ("next", "<u4")])
 BLOCK_SLOT_COUNT = BLOCK_SLOTS
 BLOCKS_MAX = 1 << 18
-"""Of the memory that an instance has for its queues: room for 268 million messages in all of them together."""
+"""The most blocks that an arena can have: room for 268 million messages in all queues of an instance together."""
 
 
 def blocks_bytes(uint32_t block_capacity):
-    """Bytes of the table of blocks, before the slots; a multiple of the page size."""
+    """Size in bytes of the table of blocks, which lies before the slots; a multiple of the page size."""
     return (block_capacity * sizeof(QueueBlock) + 4095) // 4096 * 4096
 
 
 def arena_bytes(uint32_t block_capacity):
-    """Bytes of an arena for so many blocks."""
+    """Size in bytes of an arena with that many blocks."""
     return blocks_bytes(block_capacity) + <uint64_t>block_capacity * BLOCK_SLOTS * sizeof(QueueSlot)
 
 
 class QueueMemoryFull(MemoryError):
-    """Queues hold as many messages as their memory has room for."""
+    """The memory of the queues has no room for another message."""
 
 
 cdef class QueueArena:
 
     def __init__(self, memory, uint32_t block_capacity, make_room=None):
-        """memory: writable, zeroed, at least `arena_bytes` long. make_room(offset, length): called before that part is
-        written for the first time; may raise OSError.
+        """memory: writable, zeroed, at least `arena_bytes` long. make_room(offset, length): called before that part of
+        the memory is written for the first time; may raise OSError.
         """
         cdef unsigned char[::1] view = memory
         if sizeof(QueueSlot) != SLOT_DTYPE.itemsize or sizeof(QueueBlock) != BLOCK_DTYPE.itemsize:
@@ -99,12 +98,12 @@ cdef class QueueArena:
         self.refusals = 0
 
     cdef bint ensure(self, uint32_t count) except -1:
-        """Whether so many blocks can be taken, one after the other; `obstacle` says why not."""
+        """Whether that many blocks can be taken. If not, `obstacle` gives the reason."""
         cdef uint64_t length = BLOCK_SLOTS * sizeof(QueueSlot)
         while self.free_count + self.blocks_ready - self.blocks_used < count:
             if self.blocks_ready == self.block_capacity:
                 capacity = <uint64_t>self.block_capacity * BLOCK_SLOTS
-                self.obstacle = f"there is room for {capacity} messages in all queues"
+                self.obstacle = f"the queues of the instance can hold {capacity} messages together"
                 self.refusals += 1
                 return False
             if self.make_room is not None:
@@ -118,7 +117,7 @@ cdef class QueueArena:
         return True
 
     cdef uint32_t take_block(self, uint32_t queue) except? NO_BLOCK:
-        """A block of free slots for a queue. Raises QueueMemoryFull."""
+        """Take a block of free slots for a queue. Raises QueueMemoryFull."""
         cdef uint32_t block = self.first_free
         if block != NO_BLOCK:
             self.first_free = self.blocks[block].next
@@ -136,7 +135,7 @@ cdef class QueueArena:
         return block
 
     cdef void give_back(self, uint32_t block) noexcept nogil:
-        """Nobody needs the block any more."""
+        """Put a block into the list of free blocks."""
         self.blocks[block].queue_plus_one = 0
         self.blocks[block].next = self.first_free
         self.first_free = block

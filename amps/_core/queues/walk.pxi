@@ -1,17 +1,18 @@
-# Going through the messages of a queue in another process than the core, while the core changes them.
+# Iterates over the messages of a queue in another process than the core, while the core changes them.
 #
-# The core keeps what it knows of its messages in shared memory (queues/slots.pxi): blocks of slots, each queue a list
-# of blocks, everything in the order of the log. Nobody locks anything. A walk sees every message that is below its
-# limit and was in the queue all the time; of one that comes or leaves meanwhile it sees either.
+# The core keeps the state of its messages in shared memory (queues/slots.pxi): blocks of slots, each queue a list of
+# blocks, everything in the order of the log. There are no locks. A walk returns every message below its limit that is
+# in the queue during the whole walk. A message that enters or leaves during the walk may be returned or not.
 #
-# What it takes for that:
-# - The limit is a watermark of the journal that was read before: what is below it was entered before it was published.
-# - A block may be given back, and be taken again, by this queue too. One in use is known by whose it is and by the
-#   log position of its first message, which no other use of it has; both are looked at after whatever else was read
-#   of it. If they are not what they were, the walk looks for its place again, by the log position of what it passed
-#   last.
-# - A pointer to the next block counts only if the block that holds it is still there when that one's first position has
-#   been read.
+# Rules that ensure this:
+# - The limit is a watermark of the journal that was read before the walk. The core entered all messages below it before
+#   it published the watermark.
+# - A block may be given back and be taken again, also by the same queue. A use of a block is identified by its queue
+#   and the log position of its first message, which no other use of the block has. Both are checked after all other
+#   reads of the block. If they have changed, the walk searches its place again, by the log position of the last message
+#   that it passed.
+# - A pointer to the next block is valid only if the block that holds it is unchanged after the first position of the
+#   next block was read.
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
@@ -29,7 +30,7 @@ cdef enum:
 cdef class SlotMemory:
 
     def __init__(self, slots, counters, uint32_t block_capacity):
-        """slots, counters: memory as QueueArena and QueueManager have it, read-only is enough."""
+        """slots, counters: the memory of QueueArena and QueueManager; read-only is enough."""
         cdef const unsigned char[::1] slots_view = slots
         cdef const unsigned char[::1] counters_view = counters
         self.slots_memory = slots
@@ -40,14 +41,14 @@ cdef class SlotMemory:
         self.queue_count = <uint32_t>(<uint64_t>counters_view.shape[0] // sizeof(QueueCounters))
 
     def last_queued_position(self, uint32_t queue):
-        """Log position of the newest message that entered a queue; 0: none has."""
+        """Log position of the newest message that entered a queue; 0: none has entered."""
         if queue >= self.queue_count:
             raise IndexError(queue)
         return load_relaxed(&self.counters[queue].last_queued_position)
 
 
 def map_read_only(path):
-    """A file of the runtime directory, as memory. Raises OSError."""
+    """Map a file of the runtime directory for reading. Raises OSError."""
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 
@@ -64,7 +65,7 @@ cdef class QueueWalk:
         self.block = NO_BLOCK
 
     cdef WalkStep step(self, uint64_t limit) noexcept nogil:
-        """Go to the next message below a log position: `position`, `slot` and `state` tell about it."""
+        """Go to the next message below a log position, and set `position`, `slot` and `state`."""
         cdef const QueueBlock* block
         cdef const QueueSlot* slot
         cdef WalkStep came
@@ -100,7 +101,7 @@ cdef class QueueWalk:
                 self.block = NO_BLOCK
                 continue
             if position >= limit or position == 0:
-                return WALK_END  # of position 0: it is just being filled
+                return WALK_END  # position 0: the slot is being filled
             self.at += 1
             if position <= self.passed:
                 continue
@@ -113,7 +114,7 @@ cdef class QueueWalk:
             return WALK_FOUND
 
     cdef bint is_alive(self) noexcept nogil:
-        """Whether the message that was found is still in the queue."""
+        """Whether the found message is still in the queue."""
         cdef const QueueSlot* slot = &self.memory.slots[self.slot]
         cdef int state = (<const volatile unsigned char*>&slot.state)[0]
         acquire_fence()
@@ -124,8 +125,8 @@ cdef class QueueWalk:
         )
 
     cdef WalkStep enter(self) noexcept nogil:
-        """Find the block with what comes behind the last message that was passed. `block` stays NO_BLOCK if it has
-        changed meanwhile.
+        """Find the block with the message behind the last passed one. If the list of blocks changes during the search,
+        `block` stays NO_BLOCK.
         """
         cdef uint64_t first_plus_one = load_relaxed(&self.memory.counters[self.queue].first_block_plus_one)
         cdef uint32_t block
@@ -142,12 +143,12 @@ cdef class QueueWalk:
         ):
             return WALK_LOST
         if first == 0:
-            return WALK_END  # it is just being taken
+            return WALK_END  # the block is being taken
         self.block = block
         self.first = first
         while self.hop() == WALK_FOUND:
             if self.first > self.passed:
-                # It was one too far: what comes next may be in the block before.
+                # One block too far: the next message may be in the block before.
                 self.block = block
                 self.first = first
                 break
@@ -161,7 +162,7 @@ cdef class QueueWalk:
         return WALK_FOUND
 
     cdef WalkStep hop(self) noexcept nogil:
-        """Move to the beginning of the next block. WALK_END: there is none. WALK_LOST: it has changed meanwhile."""
+        """Move to the beginning of the next block. WALK_END: there is none. WALK_LOST: the list has changed."""
         cdef uint32_t block = self.block
         cdef uint32_t following = (<const volatile uint32_t*>&self.memory.blocks[block].next)[0]
         cdef uint64_t first
@@ -177,21 +178,21 @@ cdef class QueueWalk:
             self.block = NO_BLOCK
             return WALK_LOST
         if first == 0:
-            return WALK_END  # it is just being taken
+            return WALK_END  # the block is being taken
         self.block = following
         self.first = first
         self.at = 0
         return WALK_FOUND
 
     cdef bint is_there(self, uint32_t block, uint64_t first) noexcept nogil:
-        """Whether a block is still the one of this queue that begins with that message."""
+        """Whether a block still belongs to this queue and begins with the message at that log position."""
         return block != NO_BLOCK and (
             (<const volatile uint32_t*>&self.memory.blocks[block].queue_plus_one)[0] == self.queue + 1
             and load_relaxed(&self.memory.slots[<uint64_t>block * BLOCK_SLOTS].position) == first
         )
 
     def walk(self, uint64_t limit):
-        """[(log position, slot, SlotState)] of all that follows below a log position, for tests and tools."""
+        """[(log position, slot, SlotState)] of all following messages below a log position, for tests and tools."""
         found = []
         while self.step(limit) == WALK_FOUND:
             found.append((self.position, self.slot, self.state))

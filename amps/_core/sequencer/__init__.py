@@ -1,17 +1,17 @@
-"""The core's decision: one total order, no duplicates.
+"""The ordering of messages in the core: one total order, without duplicates.
 
-How it works. `CoreTurns` runs thousands of turns a second. In each turn the `Sequencer` goes through the rings of the
-transports, drops duplicates and records of sessions that lost their client name, gives each message its position,
+How it works. `CoreTurns` runs thousands of turns a second. In each turn the `Sequencer` reads the rings of the
+transports and drops duplicates and records of sessions that lost their client name. It gives each message its position,
 transaction id and time, writes whole runs of records, and publishes the watermarks.
 
-What lives here: transports, sessions, client names and publishers as the core knows them; order; the turns.
+What lives here: the core's state of transports, sessions, client names and publishers; the order; the turns.
 
-What may not live here: I/O beyond the storage that the sequencer is given, and clocks. The simulation runs this code
-with a storage and a clock of its own.
+What may not live here: I/O other than by the storage passed to the sequencer, and clocks. The simulation runs this code
+with its own storage and clock.
 
 Invariants
 - Sequences of a publisher only rise in the log. Transaction ids rise over the journal and the transient log together.
-- The bytes come first, then the watermarks, then the ring's tail.
+- The bytes are written first, then the watermarks, then the ring's tail.
 
 Imports `queues`, `journal`, `values` and `shm`; only `amps/server/core/` and the simulation import it.
 """

@@ -13,12 +13,12 @@ cdef enum:
 
 cdef struct Publisher:
     uint64_t publisher_id
-    uint64_t last_sequence         # highest seen, logged or not
+    uint64_t last_sequence         # highest sequence seen, logged or not
     uint64_t named_in              # number of the last journal known to have its name record, + 1
 
 
 cdef struct Session:
-    uint32_t serial                # of the connection in that slot
+    uint32_t serial                # serial number of the connection in the slot
     uint32_t publisher             # number of its Publisher
     uint32_t state                 # SessionState
 
@@ -26,7 +26,7 @@ cdef struct Session:
 cdef enum SessionState:
     SESSION_NONE = 0
     SESSION_ACTIVE = 1
-    SESSION_FENCED = 2             # its name was taken over: nothing more is accepted from it
+    SESSION_FENCED = 2             # its client name was taken over, or a message was refused: accepts no more
 
 
 cdef class Topic:
@@ -36,7 +36,7 @@ cdef class Topic:
     cdef readonly uint64_t hash
     cdef readonly bint logged
     cdef tuple feeds               # queues that its messages enter
-    cdef int64_t queue             # number of the queue with this name, -1 = there is none
+    cdef int64_t queue             # number of the queue with this name, -1 = none
 
 
 cdef class TransportState:

@@ -1,18 +1,19 @@
 # The core's logic: order and duplicates. No I/O, no clock.
 #
-# The sequencer takes the records that transports pushed into their rings, in ring order, and gives each accepted
-# message its place: position, transaction id and time are filled in where the record lies, and whole runs of records
-# go to the log in one write. Where it writes to (journal/append.pxi) and what time it is it is told. So the same code
-# runs in the server and, with a simulated storage and clock, in the simulation.
+# The sequencer takes the records that transports pushed into their rings, in ring order. It fills in position,
+# transaction id and time of each accepted message in place, and writes whole runs of records to the log at once. The
+# caller passes the storage (journal/append.pxi) and the time. So the same code runs in the server and in the
+# simulation, which passes a simulated storage and clock.
 #
 # Invariants
-# - A publisher's sequences only rise in the log. What is not higher than the highest seen is dropped.
-# - What is in a ring of a session that has lost its client name is dropped (sequencer/sequencer.pxi).
-# - Transaction ids rise over both logs together: merging them by transaction id gives the order of the instance.
-# - A message that the journal cannot take (no further file can be made) is refused, and its session with it: what a
-#   publisher sends next must not come into the log before it, or it would be a duplicate when it is sent again.
-# - The watermarks are published after the bytes are there, the ring's tail after the watermarks. So a transport that
-#   sees its record consumed and then reads the watermarks has an upper bound of the record's position.
+# - A publisher's sequences only rise in the log. A message whose sequence is not above the highest seen is dropped.
+# - Records in a ring from a session that has lost its client name are dropped.
+# - Transaction ids rise over both logs together: merging the logs by transaction id gives the order of the instance.
+# - If the journal cannot take a message (no further file can be made), the message is refused, and its session is
+#   fenced. A later message of the publisher must not enter the log before it, or the refused message would be a
+#   duplicate when it is sent again.
+# - The watermarks are published after the bytes are written, and the ring's tail after the watermarks. So a transport
+#   that sees its record consumed and then reads the watermarks gets an upper bound of the record's position.
 
 cimport cython
 import msgpack
@@ -52,20 +53,20 @@ from amps._core.queues.manager import client_key
 from amps._core.values.value import publisher_id as publisher_id_of, topic_hash
 
 cdef enum:
-    # Acknowledgements of more messages of queues, or about as many, wait for the next turn: who acknowledged first is
-    # sent new ones while the others are dealt with.
+    # About so many acknowledged queue messages are processed per ring and turn; further acknowledgements wait for the
+    # next turn. So the clients of the first ones get new messages while the others are processed.
     ACKNOWLEDGED_PER_TURN = 256
 
 
 @cython.final
 cdef class Sequencer:
-    """Orders everything. One per core; not thread-safe.
+    """The sequencer. There is one in each core; it is not thread-safe.
 
-    journal: LogWriter of the journal, None without a transaction log. transient: LogWriter for topics that are not
-    recorded. is_logged(topic, message_type) tells which topics the journal takes. open_spill(token) maps the file of a
-    message that was too large for its ring. next_txid: the first transaction id to be given. publishers: {publisher id:
-    highest sequence} from recovery. queues: a LogAdapter, and `feeds` and `queue` of amps.config.queue_topics; None: no
-    queues.
+    journal: LogWriter of the journal; None without a transaction log. transient: LogWriter for topics that are not
+    recorded. is_logged(topic, message_type): whether the journal records the topic. open_spill(token): maps the file of
+    a message that was too large for its ring. next_txid: the first transaction id to assign. publishers: {publisher id:
+    highest sequence} from recovery. queues: a tuple of a LogAdapter and an object with `feeds` and `queue` of
+    amps.config.queue_topics; None: no queues.
     """
 
     # sessions, client names, topics, publishers
@@ -83,9 +84,9 @@ cdef class Sequencer:
     cdef uint32_t publisher_capacity
     cdef list publisher_names      # by publisher: its client name in UTF-8; None: it has not logged on to this core
     cdef dict owners               # client name -> (transport, slot, serial, user id)
-    cdef readonly set client_names  # of all who ever logged on
-    cdef readonly dict names       # (transport, slot) -> client name whose owner that session is
-    cdef readonly list replies     # [(transport, msgpack-able tuple)], taken by the process
+    cdef readonly set client_names  # of all clients that ever logged on
+    cdef readonly dict names       # (transport, slot) -> client name that the session owns
+    cdef readonly list replies     # [(transport, msgpack-able tuple or record)]; see `take_replies`
     # order
     cdef readonly LogWriter transient
     cdef object open_spill
@@ -94,10 +95,10 @@ cdef class Sequencer:
     cdef readonly uint64_t accepted
     cdef readonly uint64_t duplicates
     cdef readonly uint64_t fenced
-    cdef uint64_t _refused_from_bytes  # records of that length or more are refused by the journal
-    cdef uint64_t acknowledged     # messages of queues, of the ring that is processed, in this turn
-    cdef bint removals_recorded    # since deliveries were handed over last
-    # the run of records, contiguous in a ring, not written yet
+    cdef uint64_t _refused_from_bytes  # the journal refuses records of that length or more
+    cdef uint64_t acknowledged     # queue messages acknowledged in this turn, in the current ring
+    cdef bint removals_recorded    # since the last deliveries were taken
+    # the current run: records contiguous in a ring, not written yet
     cdef LogWriter run_writer
     cdef const uint8_t* run_data
     cdef uint64_t run_length
@@ -146,16 +147,17 @@ cdef class Sequencer:
 
     # === sessions, client names, topics, publishers ==============================================================
     #
-    # A session is a connection that has logged on; it has a slot of its transport,
-    # which is used again, and a serial number, which is not.
+    # A session is a connection that has logged on. It has a slot of its transport, which is reused later, and a serial
+    # number, which is not reused.
     #
     # Invariants
-    # - A client name belongs to one session. When another one takes it over, what the old session still has in its
-    #   ring is dropped: it was not acknowledged, and the number may already be promised to the new session.
+    # - A client name belongs to one session. When another session takes it over, records of the old session that are
+    #   still in its ring are dropped: they were not acknowledged, and the new session may already use their
+    #   sequences.
     # - Topics and publishers have numbers as long as the core lives. A publisher's highest sequence only rises.
 
     def attach_transport(self, int index, Ring ring):
-        """(Re)start transport `index` with that ring; sessions of its predecessor end here."""
+        """Start or restart transport `index` with that ring; the sessions of its predecessor end."""
         cdef TransportState state = TransportState()
         while len(self.transports) <= index:
             self.transports.append(None)
@@ -168,10 +170,10 @@ cdef class Sequencer:
             self._give_up_name(key)
         if self.adapter is not None:
             self.adapter.manager.end_transport(index, self.now_ns)
-            self.adapter.manager.take_cursor_news()  # who would evaluate these filters is gone
+            self.adapter.manager.take_cursor_news()  # the transport that evaluated these filters is gone
 
     def topic_number(self, str topic, str message_type):
-        """The core's number of a topic; made when first asked for."""
+        """The core's number of a topic; assigned on the first call."""
         return self._topic(topic.encode("utf-8", "surrogatepass"), message_type.encode()).number
 
     cdef Topic _topic(self, bytes name, bytes message_type):
@@ -272,14 +274,14 @@ cdef class Sequencer:
         return 0
 
     cdef int _give_up_name(self, tuple key) except -1:
-        """The session in that slot ended; its client name, if it still is its owner, is free."""
+        """Free the client name of the session that ended in that slot, if it still owns the name."""
         name = self.names.pop(key, None)
         if name is not None:
             del self.owners[name]
         return 0
 
     cdef int _tell_cursors(self) except -1:
-        """Tell transports which filters they have to evaluate from now on, and which not any more."""
+        """Send transports the changes of the filters that they must evaluate."""
         for transport, cursor, queue, key in self.adapter.manager.take_cursor_news():
             if queue is None:
                 self.replies.append((transport, ("queue_evaluated_enough", 0, 0, cursor)))
@@ -290,10 +292,10 @@ cdef class Sequencer:
     # --- the turn -------------------------------------------------------------------------------------
 
     def turn(self, ControlPage control, uint64_t now_ns, uint64_t durable, uint64_t bytes_max):
-        """Take at most about `bytes_max` bytes from each ring and publish the watermarks. True: there was something.
+        """Take at most about `bytes_max` bytes from each ring, and publish the watermarks. True: there was work.
 
-        What was taken is not released yet: a transport may see its records as consumed only when the answers to them
-        are on their way. A ring that still waits for that is passed over.
+        The taken records are not released yet: a transport may see its records as consumed only when the answers to
+        them are in its egress ring. A ring that is not released yet is skipped.
         """
         cdef bint worked = False
         cdef TransportState state
@@ -315,7 +317,7 @@ cdef class Sequencer:
         return worked
 
     def release(self, blocked):
-        """Free what was taken, except from transports in `blocked` (their answers still wait). True: something was."""
+        """Free the taken records, except those of `blocked` transports, whose answers still wait. True: some were."""
         cdef bint released = False
         cdef TransportState state
         cdef int index
@@ -328,7 +330,7 @@ cdef class Sequencer:
         return released
 
     def pending(self):
-        """Whether any ring holds something that the next turn would take."""
+        """Whether any ring holds records that the next turn would take."""
         cdef TransportState state
         for state in self.transports:
             if state.taken == 0 and load_acquire(&state.ring.data.head) != state.ring.data.tail:
@@ -336,7 +338,7 @@ cdef class Sequencer:
         return False
 
     def ring_is_empty(self, int index):
-        """Whether everything that a transport has published is taken and released."""
+        """Whether all published records of a transport are taken and released."""
         cdef TransportState state = self.transports[index]
         return state.taken == 0 and load_acquire(&state.ring.data.head) == state.ring.data.tail
 
@@ -354,11 +356,11 @@ cdef class Sequencer:
             limit = start + bytes_max
         self.acknowledged = 0
         while at < limit and self.acknowledged < ACKNOWLEDGED_PER_TURN:
-            # A record is published whole, so the one at `at` may be read to its end whatever the limit says.
+            # Records are published whole, so the record at `at` may be read to its end, also beyond the limit.
             record = <RecordHeader*>ring.peek(&at, head)
             if record == NULL:
                 break
-            length = align8(record.length)  # an acknowledgement gets shorter when it is applied
+            length = align8(record.length)  # applying an acknowledgement shortens its record
             if record.kind < KIND_FIRST_CONTROL:
                 self.take(record, state)
             else:
@@ -369,7 +371,7 @@ cdef class Sequencer:
         return at - start
 
     def publish_watermarks(self, ControlPage control):
-        """Let readers see what was written."""
+        """Publish the positions up to which readers may read."""
         cdef Watermarks values
         values.journal_written = self.journal.position if self.journal is not None else 0
         values.journal_number = self.journal.number if self.journal is not None else 0
@@ -388,7 +390,7 @@ cdef class Sequencer:
         return 0
 
     cdef int take(self, RecordHeader* record, TransportState state) except -1:
-        """Accept, or drop, one message."""
+        """Accept, drop or refuse one message or acknowledgement."""
         cdef uint32_t slot = <uint32_t>record.position
         cdef uint32_t serial = <uint32_t>(record.position >> 32)
         cdef Session* session = state.session(slot)
@@ -401,7 +403,7 @@ cdef class Sequencer:
         cdef bint new_name
         cdef bint enters
         if not record_parts_fit(record) or not extension_fits(record):
-            # Written down it would be taken for damage by every reader; better no core than an unreadable log.
+            # Every reader would take it for damage. A stopped core is better than an unreadable log.
             raise ValueError("a transport pushed a record whose parts do not add up to its length")
         if session.serial != serial or session.state != SESSION_ACTIVE:
             self.fenced += 1
@@ -410,14 +412,14 @@ cdef class Sequencer:
             publisher = &self.publishers[session.publisher]
             if record.sequence <= publisher.last_sequence:
                 self.duplicates += 1
-                # Who wants to hear what an acknowledgement did hears that it did nothing.
+                # If the acknowledgement requests an answer, the answer is that it had no effect.
                 return self._answer_acknowledgement(record, state.index, False)
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
             if topic.queue < 0:
-                raise ValueError("a transport pushed an acknowledgement of messages of no queue")
+                raise ValueError("a transport pushed an acknowledgement for a topic that is not a queue")
             writer = self.journal
             if self.adapter.manager.output.removal_count:
-                # It may be about something that has left: nobody may be told so before the journal is.
+                # It may refer to removed messages; the journal must record their removal before the client is answered.
                 self._write_removals()
                 if self.adapter.manager.output.removal_count:
                     return self._refuse(session, slot, state)
@@ -448,7 +450,7 @@ cdef class Sequencer:
             self.flush_run()
             need = align8(record.length) + topic_record_bytes(topic) + self._name_record_bytes(session.publisher)
             if not writer.may_rotate(need):
-                # A file for a large message may not be had where an ordinary one is.
+                # There may be no room for a file for a large message, although there is for an ordinary one.
                 self._refused_from_bytes = record.length if writer.lacks_large else 0
                 return self._refuse(session, slot, state)
             writer.rotate(need, self.next_txid, self.now_ns, self.durable)
@@ -512,7 +514,7 @@ cdef class Sequencer:
     # --- queues ---------------------------------------------------------------------------------------
 
     cdef bint _acknowledge(self, RecordHeader* record, Topic topic, int index) except -1:
-        """Apply an acknowledgement. False: the journal need not know."""
+        """Apply an acknowledgement. False: no entry must be recorded in the journal."""
         cdef uint32_t slot = <uint32_t>record.position
         cdef uint32_t serial = <uint32_t>(record.position >> 32)
         cdef uint32_t token = 0
@@ -527,7 +529,7 @@ cdef class Sequencer:
         return kept > 0
 
     cdef int _answer_acknowledgement(self, RecordHeader* record, int index, bint refused) except -1:
-        """Something does nothing: it came a second time, or too many acknowledgements wait for their messages."""
+        """Answer an acknowledgement without effect: a duplicate, or one refused by the limits on deferred ones."""
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
             token = self.adapter.token_of(record)
             if token:
@@ -536,10 +538,10 @@ cdef class Sequencer:
         return 0
 
     cdef bint _serve_queues(self) except -1:
-        """Decide what is delivered, write down what has left, hand the deliveries over. True: there were any."""
-        cdef bint worked = self._write_removals()  # what time and clients have taken out
+        """Decide on deliveries, record removals in the journal, and take the deliveries. True: there was work."""
+        cdef bint worked = self._write_removals()  # removals by expiry and by clients
         if self.adapter.manager.output.has_unwritten_deliveries:
-            # Nobody would hear now of what is decided, and leases would run meanwhile.
+            # Deliveries decided now could not be sent, but their leases would run.
             return worked
         self.adapter.manager.output.frozen = self.refuses or self.adapter.manager.output.removal_count > 0
         self.adapter.manager.serve(self.now_ns)
@@ -553,7 +555,7 @@ cdef class Sequencer:
         return worked
 
     cdef bint _write_removals(self) except -1:
-        """Give the journal what has left the queues without a client's doing. True: it took some of it."""
+        """Record removals that no client requested in the journal. True: some were recorded."""
         cdef bytearray memory
         cdef uint32_t queue = 0
         cdef uint64_t count = 0
@@ -568,7 +570,7 @@ cdef class Sequencer:
         return written
 
     cdef bint _append(self, RecordHeader* record, Topic topic) except -1:
-        """Write a record of the core's own to the journal, under a topic. False: the journal cannot take it."""
+        """Write a record made by the core to the journal, under a topic. False: the journal cannot take it."""
         cdef LogWriter writer = self.journal
         cdef uint64_t need = align8(record.length) + topic_record_bytes(topic)
         self.flush_run()
@@ -599,7 +601,7 @@ cdef class Sequencer:
         return True
 
     cdef int _subscribe(self, int index, TransportState state, uint32_t slot, uint32_t serial, tuple wanted) except -1:
-        """A subscription to queues begins, or changes; one of a connection that is no more does nothing."""
+        """Add or replace a subscription to queues; ignored if its connection has ended."""
         cdef Session* session = state.session(slot)
         number, queues, max_backlog, filter_key, *shown = wanted
         if session.serial == serial and session.state == SESSION_ACTIVE:
@@ -612,7 +614,7 @@ cdef class Sequencer:
         return 0
 
     cdef int _refuse(self, Session* session, uint32_t slot, TransportState state) except -1:
-        """A message that the journal cannot take: nothing more is accepted from its session."""
+        """Refuse a message that the journal cannot take, and fence its session."""
         session.state = SESSION_FENCED
         self.fenced += 1
         self.replies.append((state.index, ("refused", slot, session.serial)))
@@ -620,16 +622,16 @@ cdef class Sequencer:
 
     @property
     def refuses(self):
-        """Whether the journal refuses messages, all of them or large ones."""
+        """Whether the journal refuses all messages or large ones."""
         return self._refused_from_bytes != NOTHING_REFUSED
 
     def try_next_journal(self):
-        """Refuse no longer if the next journal can be had. False: it still cannot; all messages are refused then."""
+        """Accept messages again if the next journal can be made. False: it cannot; all messages are refused."""
         self._refused_from_bytes = NOTHING_REFUSED if self.journal.may_rotate(0) else 0
         return not self.refuses
 
     def change_journal(self):
-        """Go on in the next journal although the one in use is not full. False: it cannot be had."""
+        """Continue in the next journal although the current one is not full. False: it cannot be made."""
         if self.try_next_journal():
             self.journal.rotate(0, self.next_txid, self.now_ns, self.durable)
         return not self.refuses
@@ -668,7 +670,7 @@ cdef class Sequencer:
         return 0
 
     cdef int _take_spill(self, bytes token, TransportState state) except -1:
-        """A message too large for the ring: its record lies in a file, which `open_spill` maps and then removes."""
+        """Take a message too large for the ring from its spill file, which `open_spill` maps and then removes."""
         cdef unsigned char[::1] view
         memory = self.open_spill(token)
         view = memory
@@ -682,26 +684,26 @@ cdef class Sequencer:
 
     @property
     def durable_awaited(self):
-        """Log position up to which the journal must be durable for what is delivered; 0: nothing waits, or ever did."""
+        """Log position up to which the journal must be durable for the deliveries taken so far; 0: there were none."""
         return 0 if self.adapter is None else self.adapter.durable_awaited
 
     @property
     def queues_due_ns(self):
-        """UNIX time at which a queue has something to do at the latest; None: there are no queues."""
+        """UNIX time in ns of the next timer of a queue; None: there are no queues."""
         return None if self.adapter is None else self.adapter.manager.due_ns
 
     @property
     def undelivered_from(self):
-        """Log position before which no queue holds anything that it has not delivered yet; None: none holds any."""
+        """Log position before which no queue holds an undelivered message; None: no queue holds any."""
         return None if self.adapter is None else self.adapter.manager.undelivered_from
 
     @property
     def has_replies(self):
-        """Whether `take_replies` has anything."""
+        """Whether `take_replies` has any reply."""
         return len(self.replies) > 0
 
     def take_replies(self):
-        """[(transport index, tuple or whole record)] since the last call: answers, connections to close, deliveries."""
+        """[(transport, tuple or whole record)] since the last call: answers, connections to close, deliveries."""
         replies = self.replies
         self.replies = []
         return replies

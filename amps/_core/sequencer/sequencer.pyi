@@ -12,7 +12,7 @@ _RefusedReply = tuple[Literal["refused"], int, int]
 Reply = _LogonReply | _KickReply | _RefusedReply
 
 class _QueueTopics(Protocol):
-    """amps.config.queue_topics has one."""
+    """The interface of the class in amps.config.queue_topics."""
 
     def feeds(self, topic: str, message_type: str) -> tuple[int, ...]: ...
     def queue(self, name: str, message_type: str) -> int | None: ...

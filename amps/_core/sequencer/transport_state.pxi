@@ -1,4 +1,4 @@
-# What the core keeps of topics, and of each transport: its ring, its sessions by connection slot, its topic numbers.
+# The core's state of topics and of each transport: its ring, its sessions by connection slot, its topic numbers.
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
@@ -6,11 +6,11 @@ from libc.string cimport memset
 
 
 cdef class Topic:
-    """A topic of one message type, as the core knows it."""
+    """A topic of one message type, in the core."""
 
 
 cdef class TransportState:
-    """What the core keeps per transport: its ring, its sessions by connection slot, its topic numbers."""
+    """The core's state of one transport: its ring, its sessions by connection slot, its topic numbers."""
 
     def __cinit__(self):
         self.sessions = NULL

@@ -1,13 +1,14 @@
-# The core's turns: what goes in and out around the sequencer, thousands of times a second.
+# The core's turns: input and output around the sequencer, thousands of times a second.
 #
-# A turn lets the sequencer take what the transports pushed and decide, tells the flusher, hands answers and deliveries
-# to the transports, frees their rings, and wakes who sleeps. Between turns the core waits here. Nothing is decided
-# here; recovery, the supervisor and everything rare are in amps/server/core/process.py.
+# In a turn, the sequencer takes the pushed records of the transports and makes its decisions. Then the turn notifies
+# the flusher, sends answers and deliveries to the transports, frees their rings, and wakes sleeping transports. Between
+# turns the core waits here. No decisions are made here. Recovery, the supervisor connection and rare work are in
+# amps/server/core/process.py.
 #
 # Invariants
-# - A ring is released only when the answers to what was taken from it are in the egress ring of its transport
-#   (`blocked`: those of which some have found no room yet).
-# - Before the core waits it says that it sleeps and looks once more, so that nobody's push goes unnoticed.
+# - A ring is released only when the answers to the records taken from it are in the egress ring of its transport.
+#   `blocked` contains the transports with answers that have found no room yet.
+# - Before the core waits, it sets its sleep flag and checks the rings once more, so that it misses no push.
 
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport uint64_t
@@ -41,16 +42,16 @@ WOKEN_BY_SIGNAL = 1 << WAKE_UP_PLACE
 cdef class CoreTurns:
 
     cdef ControlPage control
-    cdef public object sequencer   # may be replaced by one that observes it
+    cdef public object sequencer   # may be replaced by an observing wrapper
     cdef object journal
     cdef object may_take
     cdef object written
     cdef object after
     cdef object as_record
     cdef list egress               # Ring by transport
-    cdef list waiting              # by transport: records that its ring has no room for
-    cdef readonly object blocked   # transports of which some wait
-    cdef readonly set replacing    # transports that died and whose rings are not empty yet; the owner's to change
+    cdef list waiting              # by transport: records for which its ring has no room
+    cdef readonly object blocked   # transports with waiting records
+    cdef readonly set replacing    # transports that died, with rings not empty yet; changed by the owner
     cdef int transports
     cdef int[TRANSPORTS_MAX] wake_ups
     cdef int wake_up
@@ -62,12 +63,12 @@ cdef class CoreTurns:
         self, ControlPage control not None, egress, wake_ups, int wake_up, int supervisor, int requests,
         uint64_t bytes_max, as_record
     ):
-        """egress, wake_ups: the ring of each transport and the descriptor that wakes it. wake_up, supervisor, requests:
-        the descriptors that the core waits for. bytes_max: taken from each ring in one turn, about.
-        as_record(answer): the record that tells a transport.
+        """egress, wake_ups: the ring of each transport, and the descriptor that wakes it. wake_up, supervisor,
+        requests: the descriptors for which the core waits. bytes_max: approximate limit of bytes taken from each ring
+        in one turn. as_record(answer): makes the record that carries an answer to a transport.
         """
         if len(egress) > TRANSPORTS_MAX or len(egress) != len(wake_ups):
-            raise ValueError("one ring and one wake-up for each transport")
+            raise ValueError("pass one ring and one wake-up descriptor for each transport")
         self.control = control
         self.egress = list(egress)
         self.waiting = [[] for _ in self.egress]
@@ -83,9 +84,9 @@ cdef class CoreTurns:
         self.replacing = set()
 
     def begin(self, sequencer, may_take, written, after):
-        """The log is open. may_take(): whether there is room for what is not recorded. written(position, wanted): the
-        journal ends there, and somebody waits for its being durable up to there; None: there is none. after(): called
-        in each turn when the sequencer has had its.
+        """Set the sequencer and the callbacks of a turn, after the log was opened. may_take(): whether the transient
+        log has room. written(position, wanted): called with the end of the journal, and the log position up to which
+        durability is awaited; None without a journal. after(): called in each turn after the sequencer's turn.
         """
         self.sequencer = sequencer
         self.journal = sequencer.journal
@@ -94,17 +95,17 @@ cdef class CoreTurns:
         self.after = after
 
     def turn(self, uint64_t now_ns):
-        """One batch from every transport. True: there was something to do. Raises what the journal raises."""
+        """Take one batch from every transport. True: there was work. Raises the exceptions of the journal."""
         cdef bint worked = False
         if self.may_take():
             worked = self.sequencer.turn(self.control, now_ns, self.control.data.flush.durable, self.bytes_max)
             if worked and self.written is not None:
-                # What is delivered is waited for: no transport has to say so first.
+                # Deliveries always wait for durability, without a request of a transport.
                 wanted = max(self.sequencer.durable_awaited, self.control.durable_wanted(self.transports))
                 self.written(self.journal.position, wanted)
             self.after()
         if self.blocked or self.sequencer.has_replies:
-            # An answer that finds room late goes to a transport that may sleep, and from which nothing was taken now.
+            # A delayed answer may go to a sleeping transport from which no records were taken in this turn.
             worked = self._send_replies() or worked
         if self.sequencer.release(self.blocked):
             worked = True
@@ -113,7 +114,7 @@ cdef class CoreTurns:
         return worked
 
     cdef bint _send_replies(self) except -1:
-        """True: some are in the rings now."""
+        """Push answers into the egress rings. True: some were pushed."""
         cdef bint sent = False
         cdef int index
         cdef list waiting
@@ -150,14 +151,14 @@ cdef class CoreTurns:
         full_fence()
         for index in range(self.transports):
             if load_relaxed(&self.control.data.transport[index].sleeping):
-                # A wake-up that is full has been sent already.
+                # If the counter is full, a wake-up has been sent already.
                 write(self.wake_ups[index], &one, sizeof(one))
         return 0
 
     def busy_poll(self, uint64_t limit_ns):
-        """Look for work for so long, leaving the processor to whoever wants it. True: there is some.
+        """Poll for work for at most `limit_ns`, yielding the processor to other threads. True: there is work.
 
-        Whoever brings it then has nobody to wake, which costs both sides more than some looks do.
+        A push then needs no wake-up, whose cost for both sides is higher than that of polling.
         """
         cdef uint64_t end_ns = monotonic_ns() + limit_ns
         while not self.sequencer.pending():
@@ -168,19 +169,19 @@ cdef class CoreTurns:
         return True
 
     def sleeps(self):
-        """Say that this process sleeps: it needs a wake-up from now on."""
+        """Set the sleep flag: the core needs a wake-up from now on."""
         store_release(&self.control.data.core.sleeping, 1)
         full_fence()
 
     def wakes(self):
-        """No wake-up is needed for now."""
+        """Clear the sleep flag: no wake-up is needed."""
         store_release(&self.control.data.core.sleeping, 0)
 
     def wait(self, int timeout_ms, bint orphaned, bint answers_wait):
         """Wait for a wake-up, the supervisor or a request. Returns WOKEN_BY_SIGNAL if it was the wake-up alone.
 
-        orphaned: there is no supervisor, only wake-ups count. answers_wait: for room for answers instead of for
-        requests, which must not wake us over and over.
+        orphaned: there is no supervisor; wait for wake-ups only. answers_wait: wait for room for answers on the request
+        connection instead of for requests, which would wake the core again and again.
         """
         cdef pollfd[PLACES] places
         cdef uint64_t rings

@@ -1,13 +1,14 @@
 # Shared memory between the processes of one instance: the control page and the rings.
 #
-# The supervisor makes both before it forks, so that every process sees them at once and a restarted worker finds
-# them again. The control page carries the watermarks (what is written, what is durable), who sleeps, and
-# heartbeats. A ring carries records one way between exactly one producer and one consumer.
+# The supervisor makes both before it forks, so that every process has them mapped, and a restarted worker finds them
+# again. The control page holds the watermarks (written, durable), sleep flags and heartbeats. A ring carries records
+# one way, from exactly one producer to one consumer.
 #
-# Invariants: each word has one writer. A producer publishes by a release store of `head` after the bytes are
-# there, a consumer frees by a release store of `tail` after it is done with them. A record never wraps: where it
-# would, a pad record fills the rest of the ring. Sleeping: a process says that it sleeps, looks once more, and only
-# then waits for a wake-up; the other side pushes, fences, and sends one if the other says that it sleeps.
+# Invariants: Each word has one writer. A producer publishes by a release store of `head` after it has stored the bytes.
+# A consumer frees by a release store of `tail` after its last access to them. A record never wraps around the end of
+# the ring: a pad record fills the rest of the ring instead. Sleeping: A process sets its sleep flag, checks for work
+# once more, and only then waits for a wake-up. The other side pushes, executes a full fence, and sends a wake-up if the
+# sleep flag is set.
 
 import mmap
 
@@ -31,9 +32,9 @@ cdef extern from "layout_mark.h":
 
 cdef enum:
     CONTROL_MAGIC = 0x414D5053
-    RING_ENTRY_BYTES_MIN = 8       # the length and what it is aligned to
+    RING_ENTRY_BYTES_MIN = 8       # the length field, padded to the alignment
 
-# CoreState: what the supervisor waits for.
+# CoreState: the states of the core, for which the supervisor waits.
 CORE_STARTING = 0
 CORE_RECOVERING = 1
 CORE_RUNNING = 2
@@ -47,7 +48,7 @@ cdef uint64_t NOTHING_REFUSED = 0xFFFFFFFFFFFFFFFF
 
 
 def require_layout(module, unsigned long long layout):
-    """Called by each module that relies on a layout, as it is imported. ImportError: it was built from another one."""
+    """Check the layout of a module on its import. Raises ImportError if it was built from a different layout."""
     if layout != AMPS_LAYOUT:
         raise ImportError(
             f"{module} and {__name__} were built from different versions of amps (layouts {layout:016x} and "
@@ -65,7 +66,7 @@ cdef class ControlPage:
         self.reset()
 
     def reset(self):
-        """Forget everything: before the tree is started anew. Nobody else may be using the page."""
+        """Reset the page before the processes are started anew. No other process may use it."""
         memset(self.data, 0, sizeof(ControlData))
         self.data.magic = CONTROL_MAGIC
         self.data.refused_from_bytes = NOTHING_REFUSED
@@ -99,14 +100,14 @@ cdef class ControlPage:
         store_release(&line.version, version + 2)
 
     def watermarks(self):
-        """(journal_written, transient_written, next_txid, journal_number, transient_number), one consistent reading."""
+        """One consistent reading: (journal_written, transient_written, next_txid, journal_number, transient_number)."""
         cdef Watermarks values
         self.read_watermarks(&values)
         return (values.journal_written, values.transient_written, values.next_txid, values.journal_number,
                 values.transient_number)
 
     def set_watermarks(self, journal_written, transient_written, next_txid, journal_number, transient_number):
-        """The core's: publish what may be read."""
+        """Core: publish the watermarks up to which readers may read."""
         cdef Watermarks values
         values.journal_written = journal_written
         values.transient_written = transient_written
@@ -117,7 +118,7 @@ cdef class ControlPage:
 
     @property
     def durable(self):
-        """Log position up to which everything is on the device."""
+        """Log position up to which all records are durable."""
         return load_acquire(&self.data.flush.durable)
 
     @durable.setter
@@ -135,7 +136,7 @@ cdef class ControlPage:
 
     @property
     def refused_from_bytes(self):
-        """The core's: the journal takes no records of that many bytes or more now; None = it takes all."""
+        """The journal now refuses records of that many bytes or more; None: it refuses none. Written by the core."""
         cdef uint64_t value = load_acquire(&self.data.refused_from_bytes)
         return None if value == NOTHING_REFUSED else value
 
@@ -149,7 +150,7 @@ cdef class ControlPage:
         full_fence()
 
     def set_journal_floor(self, int index, uint64_t number):
-        """Transport: the oldest journal that it may read. Whoever lowers it reads `first_journal_number` afterwards."""
+        """Transport: set the oldest journal that it may read. After lowering it, read `first_journal_number`."""
         store_release(&self.data.transport[index].journal_floor, number)
         full_fence()
 
@@ -163,7 +164,7 @@ cdef class ControlPage:
         return lowest
 
     def set_pages_done(self, int index, uint64_t position):
-        """Transport: it has nothing of the journal mapped before that log position, and is not about to read it."""
+        """Transport: set the log position before which it neither maps nor is about to read the journal."""
         store_release(&self.data.transport[index].pages_done, position)
 
     def pages_done(self, int index):
@@ -193,12 +194,12 @@ cdef class ControlPage:
         full_fence()
 
     def core_needs_wake_up(self):
-        """Producer, after publishing: whether the core must be woken."""
+        """Producer, after publishing: whether the core needs a wake-up."""
         full_fence()
         return load_relaxed(&self.data.core.sleeping) != 0
 
     def transport_sleeping(self, int index):
-        """Core, after publishing watermarks: whether that transport must be woken."""
+        """Core, after publishing watermarks: whether that transport needs a wake-up."""
         full_fence()
         return load_relaxed(&self.data.transport[index].sleeping) != 0
 
@@ -233,7 +234,7 @@ cdef class ControlPage:
         return load_acquire(&self.data.transport[index].transient_read)
 
     def durable_wanted(self, int transports):
-        """Core: log position up to which any of the first `transports` waits for durability."""
+        """Core: highest log position up to which one of the first `transports` waits for durability."""
         cdef uint64_t wanted = 0
         cdef int index
         for index in range(transports):
@@ -250,8 +251,8 @@ cdef class ControlPage:
 cdef class Ring:
     """A byte ring of records for one producer and one consumer.
 
-    `capacity` is a power of two. A record may take at most half of it (`record_limit`): larger ones go by a spill
-    file. Positions are counts of bytes ever pushed; the place in memory is the position modulo capacity.
+    `capacity` is a power of two. A record may have at most half of it (`record_limit`); larger ones go through a spill
+    file. Positions count the bytes ever pushed; the offset in memory is the position modulo capacity.
     """
 
     def __init__(self, uint64_t capacity):
@@ -267,7 +268,7 @@ cdef class Ring:
 
     @property
     def record_limit(self):
-        """Most bytes one record may have."""
+        """Maximum size of a record in bytes."""
         return self.capacity // 2
 
     @property
@@ -286,19 +287,19 @@ cdef class Ring:
         return self.pending_head
 
     def publish_pushed(self):
-        """Producer: make everything pushed visible. True: there was something."""
+        """Producer: make all pushed records visible. True: there were any."""
         if self.pending_head == load_relaxed(&self.data.head):
             return False
         self.publish()
         return True
 
     def attach_producer(self):
-        """Start producing at the published head, dropping what a dead producer left unpublished."""
+        """Start producing at the published head; unpublished records of a dead producer are dropped."""
         self.pending_head = load_acquire(&self.data.head)
         self.known_tail = load_acquire(&self.data.tail)
 
     cdef uint8_t* reserve(self, uint32_t length) noexcept nogil:
-        """Room for a record of `length` bytes, or NULL while the ring is too full (or the record too large)."""
+        """Reserve room for a record of `length` bytes. NULL: the ring is too full, or the record is too large."""
         cdef uint64_t need = align8(length)
         cdef uint64_t offset = self.pending_head & (self.capacity - 1)
         cdef uint64_t pad = 0
@@ -317,22 +318,22 @@ cdef class Ring:
         return self.bytes_ + offset
 
     cdef bint backlog_reaches(self, uint64_t limit) noexcept nogil:
-        """Producer: whether at least so many bytes wait for the consumer."""
+        """Producer: whether at least `limit` bytes wait for the consumer."""
         if self.pending_head - self.known_tail < limit:
             return False
         self.known_tail = load_acquire(&self.data.tail)
         return self.pending_head - self.known_tail >= limit
 
     cdef void commit(self, uint32_t length) noexcept nogil:
-        """Take the record laid out in the reserved room into the ring; not yet visible."""
+        """Add the record in the reserved room to the ring; it is not visible yet."""
         self.pending_head += align8(length)
 
     cdef void publish(self) noexcept nogil:
-        """Make everything committed visible to the consumer."""
+        """Make all committed records visible to the consumer."""
         store_release(&self.data.head, self.pending_head)
 
     cdef RingEntry* peek(self, uint64_t* at, uint64_t limit) noexcept nogil:
-        """The record at position at[0] (pads skipped, at[0] moved), or NULL at `limit`."""
+        """The record at position at[0], or NULL at `limit`. Pads are skipped: at[0] moves behind them."""
         cdef RingEntry* entry
         while at[0] < limit:
             entry = <RingEntry*>(self.bytes_ + (at[0] & (self.capacity - 1)))
@@ -343,10 +344,10 @@ cdef class Ring:
             return entry
         return NULL
 
-    # --- Python face: control records, tests, simulation ----------------------------------------------
+    # --- Python interface: control records, tests, simulation -----------------------------------------
 
     def push(self, record):
-        """Push one whole record (bytes, header included). False while there is no room."""
+        """Push one whole record (bytes, including the header). False: there is no room."""
         cdef const unsigned char[::1] view = record
         cdef uint32_t length = <uint32_t>view.shape[0]
         if length < RING_ENTRY_BYTES_MIN or (<const RingEntry*>&view[0]).length != length:
@@ -362,7 +363,7 @@ cdef class Ring:
         return True
 
     def pop_all(self):
-        """Every published record as bytes, freeing the ring: for control traffic and tests."""
+        """Take all published records as bytes, and free the ring: for control records and tests."""
         cdef uint64_t at = self.data.tail
         cdef uint64_t limit = load_acquire(&self.data.head)
         cdef RingEntry* record
@@ -378,9 +379,9 @@ cdef class Ring:
 
 
 cdef class InstanceView:
-    """One transport's reading of the shared state, and its word that it sleeps.
+    """One transport's reading of the shared state, and its sleep flag.
 
-    `read` takes what was consumed before the watermarks, so that whatever was consumed lies below them.
+    `read` reads the consumed ring position before the watermarks, so all consumed records lie below them.
     """
 
     def __init__(self, ControlPage control, Ring ingress, Ring egress, int index):
@@ -397,8 +398,8 @@ cdef class InstanceView:
         store_relaxed(&self.line.processor, processor_mark())
         cdef uint64_t consumed = load_acquire(&self.ingress.data.tail)
         if not self.has_answers():
-            # The core answers before it releases: with answers waiting (a name taken over, whose records were
-            # dropped) what was consumed must not count yet.
+            # The core sends answers before it frees the ring. While answers wait, the consumed position must not be
+            # used: an answer may say that records were dropped because a client name was taken over.
             self.consumed = consumed
         self.control.read_watermarks(&now)
         self.journal_written = now.journal_written
@@ -409,7 +410,7 @@ cdef class InstanceView:
         self.durable = load_acquire(&self.control.data.flush.durable)
 
     cpdef bint moved(self):
-        """Whether the core has done something since the last reading."""
+        """Whether the shared state has changed since the last reading."""
         cdef Watermarks now
         self.control.read_watermarks(&now)
         return (
@@ -422,11 +423,13 @@ cdef class InstanceView:
         )
 
     cpdef bint has_answers(self):
-        """Whether the core has sent something."""
+        """Whether answers or other records of the core wait in the egress ring."""
         return load_acquire(&self.egress.data.head) != load_relaxed(&self.egress.data.tail)
 
     def fall_asleep(self):
-        """Say that this process sleeps. False: something has moved since the last reading."""
+        """Set the sleep flag. False: the shared state has changed since the last reading, and the flag is cleared
+        again.
+        """
         if not self.asleep:
             self.asleep = True
             store_release(&self.line.sleeping, 1)
@@ -437,19 +440,19 @@ cdef class InstanceView:
         return True
 
     cpdef wake(self):
-        """No wake-up is needed for now."""
+        """Clear the sleep flag: no wake-up is needed."""
         if self.asleep:
             self.asleep = False
             store_release(&self.line.sleeping, 0)
 
     def want_durable(self, uint64_t position):
-        """Somebody waits for durability up to `position`. True: the core must be woken to see to it."""
+        """Request durability up to `position`, for which a client waits. True: the core needs a wake-up."""
         if position <= load_relaxed(&self.line.durable_wanted):
             return False
         store_release(&self.line.durable_wanted, position)
         return self.control.core_needs_wake_up()
 
     def set_transient_read(self, uint64_t position):
-        """Say how far the transient log was read; mostly unchanged."""
+        """Publish the position up to which the transient log was read; it is mostly unchanged."""
         if load_relaxed(&self.line.transient_read) != position:
             store_release(&self.line.transient_read, position)

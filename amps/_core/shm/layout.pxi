@@ -1,7 +1,7 @@
-# Taken in by every module that relies on the layout of shared memory or of records.
+# Included by every module that depends on the layout of shared memory or of records.
 #
-# AMPS_LAYOUT is a hash of those declarations, which setup.py makes; it is compiled into each module. A module that
-# was built from other declarations than the rest would read wrong places; so it refuses to be imported.
+# AMPS_LAYOUT is a hash of those declarations, which setup.py computes; it is compiled into each module. A module that
+# was built from different declarations would access wrong addresses, so its import fails.
 
 from amps._core.shm.memory import require_layout
 

@@ -11,12 +11,12 @@ cdef enum:
 cdef uint64_t NOTHING_REFUSED
 
 
-# Lines of its own for each writer, so that no two processes write the same cache line.
+# Each writer has its own cache lines, so that no two processes write the same line.
 cdef struct CoreLine:
-    uint64_t version               # seqlock of the four below: odd while the core changes them
+    uint64_t version               # seqlock of the next five fields: odd while the core changes them
     uint64_t journal_written       # log position up to which records may be read
-    uint64_t transient_written      # the same of the transient log
-    uint64_t next_txid             # every record below these two watermarks has a lower transaction id
+    uint64_t transient_written      # the same for the transient log
+    uint64_t next_txid             # all records below these two watermarks have lower transaction ids
     uint64_t journal_number        # number of the journal file in use
     uint64_t transient_number       # number of the transient segment in use
     uint64_t sleeping              # 1: the core needs a wake-up after a push
@@ -24,31 +24,31 @@ cdef struct CoreLine:
 
 
 cdef struct FlushLine:
-    uint64_t durable               # log position up to which everything is on the device
+    uint64_t durable               # log position up to which all records are durable
     uint64_t failed                # errno of a failed sync; the core must stop
-    uint64_t first_journal_number  # oldest journal file there is
-    uint64_t transient_first_number  # oldest transient segment a reader may still need
+    uint64_t first_journal_number  # number of the oldest journal file
+    uint64_t transient_first_number  # number of the oldest transient segment that a reader may need
     uint64_t state                 # CoreState
     uint64_t unused[3]
 
 
 cdef struct TransportLine:
-    uint64_t sleeping              # 1: this transport needs a wake-up when anything moves
+    uint64_t sleeping              # 1: this transport needs a wake-up when the shared state changes
     uint64_t transient_read         # position in the transient log up to which it has read
     uint64_t heartbeat_ns
-    uint64_t alive                 # 0: nobody reads; the core ignores transient_read
+    uint64_t alive                 # 0: the transport does not run; the core ignores transient_read
     uint64_t connections           # open client connections
-    uint64_t durable_wanted        # log position up to which somebody waits for durability
+    uint64_t durable_wanted        # log position up to which a client waits for durability
     uint64_t journal_floor         # number of the oldest journal it may read; NO_JOURNAL = none
-    uint64_t pages_done            # log position: nothing before is mapped or about to be read (page_release.pxi)
-    uint64_t processor             # where it ran last, and one more; 0 = not known (shm/placement.pxi)
+    uint64_t pages_done            # log position before which nothing is mapped or will be read (page_release.pxi)
+    uint64_t processor             # number of the processor where it ran last, plus 1; 0 = not known (placement.pxi)
     uint64_t unused[7]
 
 
 cdef struct ControlData:
     uint64_t magic
-    # Rarely written, so it may share its line with nothing that is: every publish looks at it.
-    uint64_t refused_from_bytes    # the journal takes no records of that many bytes or more; NOTHING_REFUSED = it does
+    # Read on every publish and rarely written, so no frequently written field may share its cache line.
+    uint64_t refused_from_bytes    # the journal refuses records of that many bytes or more; NOTHING_REFUSED = none
     uint64_t unused[6]
     CoreLine core
     FlushLine flush
@@ -60,14 +60,14 @@ cdef struct RingData:
     uint64_t unused_head[7]
     uint64_t tail                  # bytes ever taken: written by the consumer
     uint64_t unused_tail[7]
-    # then the bytes
+    # the bytes of the ring follow
 
 
 cdef enum:
-    RING_PAD = 0x80000000          # in an entry's length: skip so many bytes, to the start of the ring
+    RING_PAD = 0x80000000          # flag in an entry's length: skip that many bytes, to the start of the ring
 
 
-# What stands in a ring begins with its length, whatever else it is (a record: journal/record.pxd).
+# Every entry of a ring begins with its length. Entries are records (journal/record.pxd).
 cdef struct RingEntry:
     uint32_t length
 
@@ -93,8 +93,8 @@ cdef class Ring:
     cdef RingData* data
     cdef uint8_t* bytes_
     cdef readonly uint64_t capacity
-    cdef uint64_t pending_head     # producer: pushed but not yet published
-    cdef uint64_t known_tail       # producer: the consumer's tail when last looked at
+    cdef uint64_t pending_head     # producer: position behind the last pushed record
+    cdef uint64_t known_tail       # producer: the consumer's tail when last read
 
     cdef uint8_t* reserve(self, uint32_t length) noexcept nogil
     cdef void commit(self, uint32_t length) noexcept nogil

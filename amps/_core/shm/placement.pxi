@@ -1,15 +1,16 @@
-# Keeps the core off the processor of a transport that is awake.
+# Keeps the core from running on the processor of a transport that is awake.
 #
-# Core and transports wake each other thousands of times a second, and leave the processor to each other while they
-# have nothing to do. With few processors the kernel then lets two of them share one while another is idle: who is
-# woken comes back to where it was, who only yields stays there, and a processor that is never idle for long does not
-# look for work elsewhere. On two processors, with publishers and consumers of a queue beside the server, one was idle
-# for a third of the time although somebody waited for the other. So the core looks now and then where the transports
-# are, and moves if one of them that is awake is on its own processor and there is one without any. Where it runs from
-# then on is up to the kernel again.
+# Core and transports wake each other thousands of times a second, and yield the processor to each other while they have
+# no work. With few processors, the kernel may then let two of them share one processor while another is idle. A woken
+# thread returns to its last processor, a yielding thread stays on its processor, and a processor that is never idle for
+# long does not pull threads from others. A measurement had two processors, and publishers and consumers of a queue
+# beside the server. One processor was idle for a third of the time although a thread waited for the other. So the core
+# checks from time to time where the transports run. If a transport that is awake runs on the core's processor and a
+# processor without any is available, the core moves. After that, the kernel decides again where it runs.
 #
-# Nobody but the core moves, so that no two evade each other. Moving takes about 30 us, therefore not more than once in
-# MOVE_INTERVAL_NS. Which processors there are is up to the administrator (taskset, cgroups): with one, nothing happens.
+# Only the core moves, so that no two threads evade each other. A move takes about 30 us, so it happens at most once in
+# MOVE_INTERVAL_NS. The administrator decides which processors may be used (taskset, cgroups); with one, the core never
+# moves.
 
 from libc.stdint cimport uint64_t
 
@@ -35,7 +36,10 @@ cdef class Placement:
         self.moves = 0
 
     def keep_apart(self, uint64_t now_ns):
-        """Move this thread if need be. now_ns: by the monotonic clock. True: it has moved."""
+        """Move the calling thread if it shares a processor with a transport that is awake. True: it has moved.
+
+        now_ns: time of the monotonic clock.
+        """
         cdef processors_t busy
         cdef const TransportLine* line
         cdef uint64_t mine

@@ -1,5 +1,5 @@
-/* What Cython cannot say by itself: ordered loads and stores on shared memory, CRC32C, and assertions that
- * exist in debug builds only. Nothing here knows what the memory means.
+/* Primitives that Cython lacks: ordered loads and stores on shared memory, clocks, CRC32C, and assertions that exist in
+ * debug builds only. This file knows no layouts of memory.
  */
 #ifndef AMPS_PLATFORM_H
 #define AMPS_PLATFORM_H
@@ -31,20 +31,20 @@ static inline uint64_t monotonic_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* What the thread has had of a processor. Asking the kernel for it takes ten times as long as asking for the time. */
+/* CPU time of the calling thread. The call takes ten times as long as monotonic_ns, because it enters the kernel. */
 static inline uint64_t thread_time_ns(void) {
     struct timespec used;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
-/* A hint that memory will be read soon; it may be memory that is not there. */
+/* Hint that memory will be read soon. The address may be invalid. */
 enum { CACHE_LINE_BYTES = 64 };
 static inline void prefetch(const void *address) { __builtin_prefetch(address); }
 
 static inline void debug_assert(int condition) { assert(condition); (void)condition; }
 
-/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78). Hardware where the processor has it. */
+/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78). Uses the processor's instruction if it has one. */
 static uint32_t crc32c_table[8][256];
 
 static void crc32c_fill_table(void) {
@@ -79,16 +79,16 @@ static uint32_t crc32c_software(uint32_t crc, const uint8_t *data, size_t length
 #include <nmmintrin.h>
 #include <wmmintrin.h>
 
-/* The instruction takes three cycles but one may start in each. So longer data is cut into three equal parts, summed
- * side by side, and joined: a sum is moved over n following bytes by multiplying it with x^(8n) modulo the polynomial.
- * The carry-less product of two reflected 32-bit values lies one bit low and the instruction multiplies by x^32, so the
- * factor kept for n bytes is x^(8n-33).
+/* The CRC instruction has a latency of three cycles, but one can start in each cycle. So longer data is split into
+ * three equal parts, whose sums are computed in parallel and combined. A sum is moved over n following bytes by
+ * multiplying it with x^(8n) modulo the polynomial. The carry-less product of two reflected 32-bit values is shifted by
+ * one bit, and the CRC instruction multiplies by x^32, so the stored factor for n bytes is x^(8n-33).
  *
- * Three streams at once are more than what the processor fetches ahead by itself, so long data asks for what comes two
- * rounds later. What is beyond the data is only hinted at, never read. */
+ * The hardware prefetcher does not keep up with three parallel streams, so for long data the code prefetches the bytes
+ * of two rounds later. Addresses beyond the data are only prefetched, never read. */
 enum { CRC32C_LANE_WORDS_MIN = 4, CRC32C_LANE_WORDS_MAX = 128 };
 enum { CRC32C_AHEAD_BYTES = 2 * 3 * 8 * CRC32C_LANE_WORDS_MAX };
-static uint32_t crc32c_factors[2 * CRC32C_LANE_WORDS_MAX + 1]; /* by words of 8 bytes; [0] is unused */
+static uint32_t crc32c_factors[2 * CRC32C_LANE_WORDS_MAX + 1]; /* by number of 8-byte words; [0] is unused */
 
 static void crc32c_fill_factors(void) {
     uint32_t power = 0x80000000u; /* x^0 */
@@ -148,7 +148,7 @@ static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data, size_t length
 static int crc32c_has_hardware(void) { return 0; }
 #endif
 
-/* Each extension module has its own copy of these; the constructor runs when it is loaded. */
+/* Each extension module has its own copy of these variables; the constructor runs when the module is loaded. */
 static int crc32c_use_hardware = 0;
 
 __attribute__((constructor)) static void crc32c_prepare(void) {
@@ -157,7 +157,7 @@ __attribute__((constructor)) static void crc32c_prepare(void) {
     crc32c_use_hardware = crc32c_has_hardware();
 }
 
-/* The sum of some data and of what follows it, from the sum of the former (0 of none). */
+/* Continue a checksum with more data; `sum` is the checksum of the preceding data (0 without any). */
 static inline uint32_t crc32c_more(uint32_t sum, const void *data, size_t length) {
     const uint8_t *bytes = (const uint8_t *)data;
     return ~(crc32c_use_hardware ? crc32c_hardware(~sum, bytes, length) : crc32c_software(~sum, bytes, length));

@@ -1,4 +1,4 @@
-/* Which processor a thread runs on, and how it gets away from there. For placement.pyx and the readings of transports. */
+/* The processor that a thread runs on, and moving a thread to another one. For placement.pxi and InstanceView. */
 #ifndef AMPS_PROCESSORS_H
 #define AMPS_PROCESSORS_H
 
@@ -8,7 +8,7 @@
 #include <sched.h>
 #include <stdint.h>
 
-/* One more than the processor's number; 0 if the system does not tell. No system call. */
+/* Number of the current processor plus 1; 0 if it is not known. Makes no system call. */
 static inline uint64_t processor_mark(void) { return (uint64_t)(sched_getcpu() + 1); }
 
 typedef cpu_set_t processors_t;
@@ -17,9 +17,9 @@ static inline void add_processor(processors_t *processors, uint64_t mark) {
     if (mark != 0 && mark <= CPU_SETSIZE) CPU_SET((int)mark - 1, processors);
 }
 
-/* Send the calling thread to a processor outside the set. It may go on wherever it might before, and what that is is
- * asked for each time: an administrator can change it. (A control group that grows afterwards gives it no more, as with
- * taskset.) 0: there is no other one for it.
+/* Move the calling thread to a processor outside the set. Its affinity is restored afterwards; it is read on each call,
+ * because an administrator can change it. (If the thread's control group is given more processors later, the thread
+ * cannot use them, as after taskset.) Returns 0 if there is no other processor for it.
  */
 static int leave_processors(const processors_t *busy) {
     cpu_set_t allowed, others;
@@ -28,7 +28,7 @@ static int leave_processors(const processors_t *busy) {
     others = allowed;
     for (processor = 0; processor < CPU_SETSIZE; processor++)
         if (CPU_ISSET(processor, busy)) CPU_CLR(processor, &others);
-    if (sched_setaffinity(0, sizeof others, &others) != 0) return 0; /* so, too, if none is left */
+    if (sched_setaffinity(0, sizeof others, &others) != 0) return 0; /* fails also for an empty set */
     sched_setaffinity(0, sizeof allowed, &allowed);
     return 1;
 }

@@ -1,7 +1,7 @@
-/* Whether pages of a mapped file are in memory, and bringing them there. Linux only.
+/* Checks whether pages of a mapped file are in memory, and reads them into memory. Linux only.
  *
- * Who looks at a page that cannot be read is killed (SIGBUS): of a failing device, or of a file that somebody cut off.
- * So a page is brought by a call that says why it could not, before anybody looks at it. */
+ * An access to a mapped page that cannot be read, because of a failing device or a truncated file, kills the process
+ * (SIGBUS). So pages are first read by a call that returns an error instead. */
 
 #ifndef AMPS_RESIDENCY_H
 #define AMPS_RESIDENCY_H
@@ -22,8 +22,8 @@
 #define RESIDENCY_PAGES_MAX 1024
 #define READ_ENDED (-1)
 
-/* Of `pages` pages (at most RESIDENCY_PAGES_MAX) from a page's beginning on: how many are in memory before the first one
- * that is not. Where the kernel does not say, all of them are taken to be. */
+/* Number of pages in memory before the first one that is not, among `pages` pages (at most RESIDENCY_PAGES_MAX).
+ * `address` is the beginning of a page. If the kernel gives no information, all pages count as in memory. */
 static inline uint64_t resident_pages(const uint8_t *address, uint64_t pages, uint64_t page_bytes)
 {
     unsigned char found[RESIDENCY_PAGES_MAX];
@@ -37,7 +37,7 @@ static inline uint64_t resident_pages(const uint8_t *address, uint64_t pages, ui
     return pages;
 }
 
-/* How long a file is now; `unknown` if the system does not say. */
+/* Current size of a file in bytes; `unknown` if it cannot be determined. */
 static inline uint64_t file_bytes(int descriptor, uint64_t unknown)
 {
     struct stat status;
@@ -45,7 +45,7 @@ static inline uint64_t file_bytes(int descriptor, uint64_t unknown)
     return fstat(descriptor, &status) == 0 ? (uint64_t)status.st_size : unknown;
 }
 
-/* Have the device begin with a range, and with nothing around it: whoever waits for a page reads ahead otherwise. */
+/* Start reading exactly this range from the device. A page fault would also read ahead around its page. */
 static inline void begin_reading_pages(const uint8_t *address, uint64_t length)
 {
     madvise((void *)address, (size_t)length, MADV_WILLNEED);
@@ -61,8 +61,8 @@ static inline int populate_pages(const uint8_t *address, uint64_t length)
     return result == 0 ? 0 : errno;
 }
 
-/* Read a part of a file in the ordinary way, which brings its pages too. 0, or why it cannot be read: errno, or READ_ENDED
- * if the file is shorter; `failed_at` then says where. */
+/* Read a part of a file by pread, which also brings its pages into memory. Returns 0, errno, or READ_ENDED if the file
+ * is shorter. On failure, `failed_at` is set to the file offset of the failure. */
 static inline int read_through(int descriptor, uint64_t offset, uint64_t length, uint64_t *failed_at)
 {
     unsigned char scratch[65536];
@@ -82,25 +82,25 @@ static inline int read_through(int descriptor, uint64_t offset, uint64_t length,
     return 0;
 }
 
-/* Read a range into memory; returns when it is there. `address` is where the file is mapped from `offset` on, a page's
- * beginning. 0, or why not, as of `read_through`: what is before `failed_at` is there. */
+/* Read a range into memory, and return when it is there. `address` is the beginning of the page at which `offset` of
+ * the file is mapped. Returns 0 or an error as `read_through`; the bytes before `failed_at` are then in memory. */
 static inline int read_pages(
     const uint8_t *address, uint64_t length, int descriptor, uint64_t offset, uint64_t *failed_at)
 {
     int problem;
     int found;
 
-    /* All of it in one go; then wait for it. */
+    /* Start all reads at once, then wait for them. */
     begin_reading_pages(address, length);
     problem = populate_pages(address, length);
     if (problem == 0)
         return 0;
-    /* It does not say where, and older kernels know nothing of it. */
+    /* madvise gives no offset of the failure, and older kernels do not support the option. */
     found = read_through(descriptor, offset, length, failed_at);
     if (found != 0)
         return found;
     if (problem == EINVAL || problem == ENOSYS || problem == ENOMEM || problem == EAGAIN)
-        return 0; /* there, if not mapped yet */
+        return 0; /* in memory, even if not mapped yet */
     *failed_at = offset;
     return populate_pages(address, length);
 }
