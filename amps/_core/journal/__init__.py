@@ -6,7 +6,7 @@ watermark (`group_commit`). Readers map the files and follow the watermarks (`re
 and parallel readers use the topic index and walk through files whose content is not trusted (`search`). The journal
 on the disk and the transient log in shared memory have one format.
 
-Contents: the layout of records (`record.pxd`), of acknowledgements and deliveries of queues
+What lives here: the layout of records (`record.pxd`), of acknowledgements and deliveries of queues
 (`queue_records.pxd`), of files and of indexes, each defined once.
 
 What may not live here: the matching of messages to subscriptions, and the meaning of commands.

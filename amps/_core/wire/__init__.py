@@ -4,7 +4,7 @@ How it works. `framing` finds frames and scans headers. `topics` finds the topic
 holds the input of one connection. It cuts frames from the received bytes, and lays out plain publishes and plain
 acknowledgements of queue messages in the ring, without a Python object. All other frames go to Python as commands.
 
-Contents: the syntax of headers and the numbers of their fields, receiving, laying out records of publishes and
+What lives here: the syntax of headers and the numbers of their fields, receiving, laying out records of publishes and
 acknowledgements, the leases of a connection.
 
 What may not live here: the execution of commands (`amps/server/transport/`), and output to clients (`delivery`).

@@ -287,7 +287,7 @@ def test_client_17_subscribe_prints_by_format(start_server: StartServer) -> None
     assert line == b"<orders/1|publish|3|abc||{}>"
     (bookmark,) = replay(server, "orders/1", 1, "-format", "{bookmark}")
     assert re.fullmatch(rb"\d+\|1\|", bookmark)
-    after = ("-bookmark", bookmark.decode(), "-timeout", "0.2")
+    after = ("-bookmark", bookmark.decode(), "-timeout", "3")
     assert replay(server, "orders/1", 1, *after) == []
 
 
