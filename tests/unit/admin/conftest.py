@@ -1,4 +1,4 @@
-"""An administration interface on a port of its own, with the core replaced."""
+"""An administration interface on its own port, with a substitute for the core."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ StartAdmin = Callable[..., AdminFixture]
 
 @pytest.fixture
 def start_admin() -> Iterator[StartAdmin]:
-    """Starts interfaces; options: `admin_xml`, `actions_xml`, `instance_xml`, `journals`."""
+    """Start interfaces. Options: `admin_xml`, `actions_xml`, `instance_xml`, `journals`."""
     started: list[AdminFixture] = []
 
     def start(**options: object) -> AdminFixture:

@@ -1,4 +1,4 @@
-"""How resources are found, filtered and written."""
+"""Lookup, filtering and output formats of resources."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ def test_operations_5_2_json_nests_from_the_root() -> None:
 
 
 def test_operations_5_2_one_member_comes_in_its_container() -> None:
-    """operations.md §5.2"""
+    """operations.md §5.2: one member is written inside its container."""
     assert json.loads(as_json(content("amps", "instance", "journals", "b"))) == {
         "amps": {"instance": {"journals": [{"id": "b", "a": "2", "z": "1"}]}}
     }
@@ -84,7 +84,7 @@ def test_operations_29_xml_members_have_an_id() -> None:
     assert root.findtext("instance/name") == "<n>&\ufffd"
 
 
-def test_what_may_not_be_seen_is_left_out_with_all_below() -> None:
+def test_a_hidden_resource_is_left_out_with_all_below() -> None:
     assert content("amps", hidden="/amps/instance/journals") == {
         "amps": {"administrator": {}, "instance": {"name": "<n>&\x01"}}
     }
@@ -97,11 +97,11 @@ def test_what_may_not_be_seen_is_left_out_with_all_below() -> None:
     "names",
     [["amps", "none"], ["amps", "instance", "name", "x"], ["other"], ["amps", "administrator", "do", "x"]],
 )
-def test_what_is_not_there(names: list[str]) -> None:
+def test_unknown_resources_are_not_found(names: list[str]) -> None:
     assert asyncio.run(find(ROOT, names)) is None
 
 
-def test_a_page_links_what_is_below() -> None:
+def test_a_page_links_its_members() -> None:
     def page(path: str, node: Node) -> str:
         return resource_page(path, node, lambda path: True, lambda path: "token")
 

@@ -1,4 +1,4 @@
-"""Connections of the administration interface: who is slow, who is too many, what is no request."""
+"""Limits on connections of the administration interface: slow clients, too many connections, malformed requests."""
 
 import random
 import socket
@@ -21,7 +21,7 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-def test_a_request_that_does_not_come_is_not_waited_for(
+def test_a_request_that_does_not_arrive_is_not_waited_for(
     start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guards, "REQUEST_WAIT_S", 0.3)
@@ -37,13 +37,13 @@ def test_a_request_that_does_not_come_is_not_waited_for(
     assert admin.get("/amps").status == 200
 
 
-def test_an_answer_that_is_not_taken_is_not_waited_for(
+def test_an_answer_that_is_not_read_is_not_waited_for(
     start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guards, "ANSWER_WAIT_S", 0.5)
     admin = start_admin()
 
-    # Large enough to fill the buffers of the kernel: many journals of long, different names.
+    # The answer exceeds the buffers of the kernel: many journals with long, different names.
     def large(verb: str, rest: list[object]) -> list[list[object]]:
         parts = [["more", [journal(n, path=f"/{'y' * 5000}{n}.{m}") for n in range(4)]] for m in range(1000)]
         return [*parts, ["ok", []]]
@@ -81,7 +81,7 @@ def test_too_many_connections_are_closed(start_admin: StartAdmin, monkeypatch: p
     raise AssertionError("nobody is served when there is room again")
 
 
-def test_what_is_no_http_is_answered_and_closed(start_admin: StartAdmin) -> None:
+def test_a_request_that_is_not_http_is_answered_and_closed(start_admin: StartAdmin) -> None:
     admin = start_admin()
     with socket.create_connection(("127.0.0.1", admin.port)) as connection:
         connection.settimeout(20)
@@ -102,7 +102,7 @@ def test_one_connection_has_one_request(start_admin: StartAdmin) -> None:
 
 
 def test_any_bytes_are_answered(start_admin: StartAdmin) -> None:
-    """Nothing that is sent makes a failure of ours, or changes anything."""
+    """Arbitrary bytes cause neither an internal error nor a change."""
     admin = start_admin(journals=[journal(1)], actions_xml=action(on("admin", Path="p"), echo("x")))
     chance = random.Random(7)
     pieces = [

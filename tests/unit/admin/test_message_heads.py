@@ -1,4 +1,4 @@
-"""Looking up messages in the log by position: in any journal, wherever it is, also one that has vanished."""
+"""Lookup of messages in the log by position: in a journal in use, archived, compressed or removed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +15,11 @@ from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.records import RecordParts
 from tests.support.services import loaded
 
-NAME = "journal"  # what Feeder calls its journal
+NAME = "journal"  # the name that Feeder gives its journal
 
 
 class Log:
-    """A log of some journals, by the messages in it."""
+    """A log of several journals, with the records in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -86,7 +86,7 @@ def test_journals_that_are_compressed_or_archived(log: Log) -> None:
 
 
 def test_a_journal_that_has_vanished(log: Log) -> None:
-    """What lay in it is not known any more; nothing else goes wrong."""
+    """Messages of the missing journal are not found. All other messages are either right or not found."""
     gone = log.numbers[1]
     log.journal(gone).unlink()
     found = log.read(*[record.position for record in log.records])
@@ -109,7 +109,7 @@ def test_a_place_where_no_message_begins(log: Log) -> None:
     assert log.read(position + 8) == {position + 8: None}
 
 
-def test_what_is_not_written_yet_is_left_out(log: Log) -> None:
+def test_a_message_that_is_not_written_yet_is_left_out(log: Log) -> None:
     position = log.records[0].position
     found = log.read(position, log.end, log.end + 1000)
     assert list(found) == [position]

@@ -1,4 +1,4 @@
-"""On whose behalf requests come: which hosts and pages are answered, what browsers may do (operations.md §4, §5)."""
+"""Origins of requests: accepted hosts and pages, and the operations open to browsers (operations.md §4, §5)."""
 
 import html
 import re
@@ -30,7 +30,7 @@ OPERATION = f"{ACTION_PAGE}/p"
 
 
 def raw(port: int, *lines: str | bytes) -> tuple[int, bytes]:
-    """A request of exactly these lines: status and everything that came."""
+    """Send a request of exactly these lines. Returns the status and all bytes received."""
     sent = b"\r\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + b"\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.settimeout(20)
@@ -42,7 +42,7 @@ def raw(port: int, *lines: str | bytes) -> tuple[int, bytes]:
 
 
 def forms(page: str) -> list[dict[str, str]]:
-    """The fields of each form of a page, as a browser sends them when everything is ticked, and its `action`."""
+    """The fields and the `action` of each form of a page, as a browser sends them with every box ticked."""
     found = []
     for attributes, inner in re.findall(r"<form([^>]*)>(.*?)</form>", page, re.DOTALL):
         assert 'method="post"' in attributes
@@ -79,7 +79,7 @@ def send(
 
 
 def form_of(admin: AdminFixture, page: str, operation: str) -> dict[str, str]:
-    """The form of an operation, on a page that a browser was shown."""
+    """The form of an operation, from a page requested as a browser does."""
     shown = admin.get(page, headers={"User-Agent": CHROME})
     assert shown.status == 200
     (found,) = [form for form in forms(shown.body) if form[confirmations.OPERATION_FIELD] == operation]
@@ -87,7 +87,7 @@ def form_of(admin: AdminFixture, page: str, operation: str) -> dict[str, str]:
 
 
 def done(admin: AdminFixture) -> list[str]:
-    """What was done by anybody: actions, and orders to the core."""
+    """All operations that were carried out: actions, and orders to the core."""
     return admin.log.texts("29-0001") + [verb for verb, _ in admin.core.asked if verb != "list"]
 
 
@@ -115,7 +115,7 @@ def done(admin: AdminFixture) -> list[str]:
     ],
 )
 def test_hosts_that_are_known(start_admin: StartAdmin, host: str) -> None:
-    """Addresses, this host's name, and what the configuration says; whatever the port, which may be forwarded."""
+    """Addresses, this host's name and configured names are accepted with any port, since ports may be forwarded."""
     xml = (
         "<AllowedHost>Amps.example.com</AllowedHost><AllowedHost>*.inner.example</AllowedHost>"
         "<TrustedOrigin>https://console.example:8443</TrustedOrigin>"
@@ -154,7 +154,7 @@ def test_hosts_that_are_known(start_admin: StartAdmin, host: str) -> None:
     ],
 )
 def test_hosts_that_are_not_known(start_admin: StartAdmin, host: str, status: int) -> None:
-    """A name that leads here without being known may be another site's: nothing is read or done under it."""
+    """An unknown name that resolves to this address may belong to another site: nothing is read or done under it."""
     admin = start_admin(actions_xml=ACTIONS, admin_xml="<AllowedHost>*.inner.example</AllowedHost>")
     for path in (OPERATION, "/amps/instance/name", "/amps/instance.json"):
         found, received = raw(admin.port, f"GET {path} HTTP/1.1", f"Host: {host}")
@@ -165,7 +165,7 @@ def test_hosts_that_are_not_known(start_admin: StartAdmin, host: str, status: in
 
 
 def test_requests_without_a_host_or_with_several(start_admin: StartAdmin) -> None:
-    """Probes of load balancers speak HTTP/1.0; no browser does."""
+    """Probes of load balancers use HTTP/1.0; browsers do not."""
     admin = start_admin(actions_xml=ACTIONS)
     assert raw(admin.port, f"GET {OPERATION} HTTP/1.0")[0] == 200
     assert len(done(admin)) == 1
@@ -178,12 +178,12 @@ def test_requests_without_a_host_or_with_several(start_admin: StartAdmin) -> Non
         assert (
             raw(admin.port, f"GET {OPERATION} HTTP/{version}", "Host: localhost", "Host: localhost")[0] == 400
         )
-    # Without a name of its own the interface has no pages that could ask.
+    # Without a Host header the interface has no origin of its own, so no Origin is accepted.
     assert raw(admin.port, f"GET {OPERATION} HTTP/1.0", f"Origin: http://localhost:{admin.port}")[0] == 403
     assert len(done(admin)) == 1
 
 
-def test_a_whole_url_says_whom_it_is_for(start_admin: StartAdmin) -> None:
+def test_an_absolute_url_names_its_host(start_admin: StartAdmin) -> None:
     admin = start_admin(actions_xml=ACTIONS)
     assert raw(admin.port, f"GET http://localhost{OPERATION}?A=1 HTTP/1.1", "Host: localhost")[0] == 200
     assert raw(admin.port, f"GET HTTP://127.0.0.1:1{OPERATION} HTTP/1.1", "Host: localhost")[0] == 200
@@ -199,7 +199,7 @@ def test_a_whole_url_says_whom_it_is_for(start_admin: StartAdmin) -> None:
     assert len(done(admin)) == 2
 
 
-def test_what_a_proxy_says_of_hosts_is_not_believed(start_admin: StartAdmin) -> None:
+def test_forwarded_host_headers_are_ignored(start_admin: StartAdmin) -> None:
     admin = start_admin(actions_xml=ACTIONS)
     for name in ("X-Forwarded-Host", "Forwarded", "X-Host", "X-Original-Host"):
         headers = ("Host: evil.example", f"{name}: localhost")
@@ -231,7 +231,7 @@ def test_the_configured_address_may_be_a_name(start_admin: StartAdmin) -> None:
     ],
 )
 def test_operations_5_4_a_script_does_it_by_a_get(start_admin: StartAdmin, headers: dict[str, str]) -> None:
-    """operations.md §5.1, §5.4: as documented, in every format."""
+    """operations.md §5.1, §5.4: scripts call operations by GET as documented, in every format."""
     admin = start_admin(actions_xml=ACTIONS, journals=JOURNALS)
     assert admin.get(f"{OPERATION}?A=1", headers=headers).body == "success\n"
     assert admin.get(f"{OPERATION}.json", headers=headers).json() == {"status": "success"}
@@ -244,7 +244,7 @@ def test_operations_5_4_a_script_does_it_by_a_get(start_admin: StartAdmin, heade
 
 @pytest.mark.parametrize("command", ["curl", "wget"])
 def test_operations_5_4_programs(start_admin: StartAdmin, command: str, tmp_path: Path) -> None:
-    """operations.md §5.4: the programs themselves."""
+    """operations.md §5.4: the same with real programs."""
     if shutil.which(command) is None:
         pytest.skip(f"there is no {command}")
     admin = start_admin(actions_xml=ACTIONS)
@@ -282,7 +282,7 @@ def test_a_page_of_another_origin_neither_reads_nor_does(
     sent = {name: value.format(port=admin.port, other=admin.port ^ 1) for name, value in headers.items()}
     for agent in ({}, {"User-Agent": CHROME}):
         assert admin.get(OPERATION, headers=sent | agent).status == 403
-        if sent["Origin"]:  # an empty one no browser sends; it shows nothing and opens nothing
+        if sent["Origin"]:  # browsers send no empty Origin; it gives no access
             answer = admin.get("/amps/instance/name", headers=sent | agent)
             assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (403, None)
     assert not done(admin)
@@ -307,7 +307,7 @@ def test_a_page_of_another_origin_neither_reads_nor_does(
     ],
 )
 def test_a_page_from_elsewhere_can_do_nothing(start_admin: StartAdmin, headers: dict[str, str]) -> None:
-    """A link to a page is harmless, and may stand anywhere: other sites cannot read what it shows."""
+    """A link to a page is harmless, wherever it stands: other sites cannot read the page."""
     admin = start_admin(actions_xml=ACTIONS)
     sent = {name: value.format(port=admin.port) for name, value in headers.items()}
     for suffix in ("", ".json", ".xml"):
@@ -343,7 +343,7 @@ def test_a_page_from_elsewhere_can_do_nothing(start_admin: StartAdmin, headers: 
     ],
 )
 def test_a_browser_does_nothing_by_a_get(start_admin: StartAdmin, headers: dict[str, str]) -> None:
-    """Pages have no such links; whoever has one, or types the address, is asked."""
+    """Pages contain no links to operations. A browser that opens the address of one is shown a form to confirm."""
     admin = start_admin(actions_xml=ACTIONS)
     sent = {name: value.format(port=admin.port) for name, value in headers.items()}
     for suffix in ("", ".json", ".xml"):
@@ -357,8 +357,11 @@ def test_a_browser_does_nothing_by_a_get(start_admin: StartAdmin, headers: dict[
     assert done(admin) == ['done [a&"<b]']
 
 
-def test_methods_are_what_they_are(start_admin: StartAdmin) -> None:
-    """No method but GET does anything, except for a form that was shown; none is answered as if it might."""
+def test_no_method_but_get_runs_an_operation(start_admin: StartAdmin) -> None:
+    """No method but GET runs an operation, apart from the POST of a form that was shown.
+
+    All others are answered 405.
+    """
     admin = start_admin(
         actions_xml=ACTIONS, admin_xml="<AccessControlAllowOrigin>^https://good$</AccessControlAllowOrigin>"
     )
@@ -380,7 +383,7 @@ def test_methods_are_what_they_are(start_admin: StartAdmin) -> None:
 
 
 def test_origins_that_may_read_may_do_nothing(start_admin: StartAdmin) -> None:
-    """`AccessControlAllowOrigin` is about answers."""
+    """`AccessControlAllowOrigin` permits reading answers only."""
     admin = start_admin(
         actions_xml=ACTIONS, admin_xml="<AccessControlAllowOrigin>^https://good$</AccessControlAllowOrigin>"
     )
@@ -396,7 +399,7 @@ def test_origins_that_may_read_may_do_nothing(start_admin: StartAdmin) -> None:
 # --- forms ------------------------------------------------------------------------------------------------
 
 
-def test_a_form_that_is_confirmed(start_admin: StartAdmin) -> None:
+def test_a_confirmed_form(start_admin: StartAdmin) -> None:
     admin = start_admin(actions_xml=NEEDY, journals=JOURNALS)
     for verb in ("archive", "compress", "remove"):
         answer = send(admin, form_of(admin, JOURNAL_PAGE, verb), {"Sec-Fetch-Site": "same-origin"})
@@ -414,7 +417,7 @@ def test_a_form_that_is_confirmed(start_admin: StartAdmin) -> None:
     assert len(admin.log.texts("19-0003")) == 5
 
 
-def test_a_form_that_is_not_good(start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_that_is_not_valid(start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
     admin = start_admin(actions_xml=ACTIONS, journals=JOURNALS)
     form = form_of(admin, ACTION_PAGE, "p")
     token = form[confirmations.TOKEN_FIELD]
@@ -461,7 +464,7 @@ def test_a_form_that_is_not_good(start_admin: StartAdmin, monkeypatch: pytest.Mo
     assert send(admin, late).status == 200
 
 
-def test_a_form_that_does_not_come_whole(start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_that_does_not_arrive_whole(start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "FORM_WAIT_S", 0.3)
     admin = start_admin(actions_xml=ACTIONS)
     status, _ = raw(
@@ -474,8 +477,11 @@ def test_a_form_that_does_not_come_whole(start_admin: StartAdmin, monkeypatch: p
     assert status == 408
 
 
-def test_forms_are_for_whom_they_were_shown_to(start_admin: StartAdmin) -> None:
-    """operations.md §8: a permission is asked for when the form comes, and nobody sends another one's."""
+def test_a_form_is_valid_for_its_user_only(start_admin: StartAdmin) -> None:
+    """operations.md §8: permissions are checked when the form arrives.
+
+    A form shown to one user is refused from another.
+    """
     xml = (
         "<Authentication><Module>amps-default-authentication-module</Module>"
         "<Options><RequireUsername>true</RequireUsername><AllowSpoofing>true</AllowSpoofing></Options>"
@@ -490,7 +496,7 @@ def test_forms_are_for_whom_they_were_shown_to(start_admin: StartAdmin) -> None:
     assert send(admin, form, credentials=("me", "x")).status == 200
 
 
-def test_operations_41_no_form_for_what_is_denied(start_admin: StartAdmin) -> None:
+def test_operations_41_no_form_for_a_denied_operation(start_admin: StartAdmin) -> None:
     """operations.md §4, §13 41: controls that change something are hidden where they are denied."""
     xml = (
         "<Entitlement><Module>simple</Module><Options><DeniedTopics>journal/(archive|remove)$</DeniedTopics>"
@@ -506,7 +512,7 @@ def test_operations_41_no_form_for_what_is_denied(start_admin: StartAdmin) -> No
 
 
 def test_a_trusted_origin_is_like_the_interface_s_own(start_admin: StartAdmin) -> None:
-    """Behind a proxy that speaks TLS, pages have an origin that the interface cannot know."""
+    """Behind a proxy that handles TLS, pages have an origin that the interface cannot derive itself."""
     admin = start_admin(actions_xml=ACTIONS, admin_xml="<TrustedOrigin>https://Ops.example/</TrustedOrigin>")
     headers = {"Host": "ops.example", "Origin": "https://ops.example", "Sec-Fetch-Site": "same-origin"}
     assert send(admin, form_of(admin, ACTION_PAGE, "p"), headers).status == 200
@@ -552,8 +558,8 @@ def test_pages_cannot_be_framed(start_admin: StartAdmin) -> None:
 
 @pytest.mark.parametrize("referer", [False, True])
 @pytest.mark.parametrize("agent", ["", CHROME])
-def test_who_follows_everything_does_nothing(start_admin: StartAdmin, agent: str, referer: bool) -> None:
-    """A crawler that follows links, and sends forms as GETs, with fields and without."""
+def test_a_crawler_does_nothing(start_admin: StartAdmin, agent: str, referer: bool) -> None:
+    """A crawler that follows every link and sends forms as GETs, with fields and without."""
     admin = start_admin(actions_xml=ACTIONS + NEEDY, journals=JOURNALS)
     waiting, seen, pages = [("/amps", "")], set(), 0
     while waiting:
@@ -584,7 +590,7 @@ def test_who_follows_everything_does_nothing(start_admin: StartAdmin, agent: str
 
 
 @pytest.mark.skipif(shutil.which("wget") is None, reason="there is no wget")
-def test_wget_that_takes_everything_does_nothing(start_admin: StartAdmin, tmp_path: Path) -> None:
+def test_a_recursive_wget_does_nothing(start_admin: StartAdmin, tmp_path: Path) -> None:
     admin = start_admin(actions_xml=ACTIONS + NEEDY, journals=JOURNALS)
     subprocess.run(
         [
@@ -601,7 +607,7 @@ def test_wget_that_takes_everything_does_nothing(start_admin: StartAdmin, tmp_pa
         ],
         cwd=tmp_path,
         timeout=100,
-        check=False,  # it says that some of what it found is refused
+        check=False,  # wget reports that some requests were refused
     )
     assert any("n.0000000001.journal" in str(path) for path in tmp_path.rglob("*"))
     assert not done(admin)

@@ -13,7 +13,7 @@ from tests.support.queue_files import QueueFiles
 from tests.support.queue_subject import QueueSettings
 from tests.support.server import package_path
 
-# Reads as fast as it can until everything has left; what it sees must be possible at every moment.
+# Reads in a loop until all messages have left the queue. Every row it reads must be a possible state.
 READER = """
 import sys
 from pathlib import Path
@@ -41,7 +41,7 @@ print(seen, most)
 """
 
 
-def test_another_process_reads_what_is_there(tmp_path: Path) -> None:
+def test_another_process_reads_the_counters(tmp_path: Path) -> None:
     files = QueueFiles(tmp_path, QueueSettings("A"), QueueSettings("B", max_per_subscription=5))
     files.enter(1, 8, 16, 24, now_ns=5)
     files.manager.subscribe(0, 1, 1, {1: None}, 2)
@@ -104,7 +104,7 @@ def test_another_process_reads_while_everything_changes(tmp_path: Path) -> None:
 
 
 def test_priorities_are_counted_over_blocks(tmp_path: Path) -> None:
-    """queues.md §18, `priority_count`: of messages that are there; those without a priority are one more."""
+    """queues.md §18, `priority_count`: the priorities of messages in the queue, plus one if some have none."""
     files = QueueFiles(tmp_path, QueueSettings("A"), QueueSettings("B", has_priority=True))
 
     def count() -> int:
@@ -114,7 +114,7 @@ def test_priorities_are_counted_over_blocks(tmp_path: Path) -> None:
     assert count() == 0
     for number in range(1, 3001):
         files.manager.enqueue(1, 8 * number, (1, number), 1, None, 1, number // 1000)
-        files.enter(0, 8 * number)  # takes blocks between those of the other
+        files.enter(0, 8 * number)  # takes blocks between those of the other queue
     assert count() == 4
     files.acknowledge(1, *range(8, 8000, 8))
     assert count() == 3, "those that have left do not count"

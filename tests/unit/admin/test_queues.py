@@ -1,4 +1,4 @@
-"""Queues in the administration interface, over the core's files, without a core (queues.md §18, §16.4)."""
+"""Queues in the administration interface, from the core's files, without a core (queues.md §18, §16.4)."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -33,10 +33,10 @@ def configured(name: str, **more: Any) -> QueueConfig:
 
 
 class Queued:
-    """An interface, and the queues that it shows; time stands still. Messages came one a second."""
+    """An interface and its queues. The clock stands still; messages were published one per second."""
 
     def __init__(self, path: Path, *queues: tuple[QueueConfig, QueueSettings]) -> None:
-        """Each as the configuration has it, and as the core does."""
+        """Each queue is given as its configuration and as the core's settings."""
         self.feeder = Feeder(path, 16384)
         for number in range(1, MESSAGES + 1):
             self.feeder.push(Feed(0, number, "T", RecordParts(payload=b"{}")))
@@ -64,7 +64,7 @@ class Queued:
         return answer.body
 
     def rows(self, path: str) -> list[dict[str, str]]:
-        """Members of a collection."""
+        """The members of a collection."""
         found = json.loads(self.get(f"{path}.json"))["amps"]
         for name in path.split("/")[:2]:
             found = found[name]
@@ -75,7 +75,7 @@ class Queued:
         return row
 
     def answers(self, verb: str, rest: list[Any]) -> list[list[Any]]:
-        """What a core would answer, in two parts."""
+        """The answer of a core, in two parts."""
         describe = {"queue": describe_queue, "queue subscriptions": describe_subscriptions}[verb]
         rows = describe(self.files.manager, rest[0], NAMES)
         return [["more", rows[:2]], ["ok", rows[2:]]]
@@ -99,7 +99,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def two(start: Start) -> Queued:
-    """Two queues; one has limits, the other one a name that has to be written otherwise."""
+    """Two queues: the first with limits, the second with a name that must be escaped."""
     return start(
         (
             configured("Q", max_backlog=7, target_queue_depth=2000),
@@ -109,8 +109,8 @@ def two(start: Start) -> Queued:
     )
 
 
-def test_what_is_configured(two: Queued) -> None:
-    """queues.md §18: fixed metrics; what has no limit shows 0."""
+def test_configured_metrics(two: Queued) -> None:
+    """queues.md §18: fixed metrics; a limit that is not set is shown as 0."""
     q, ab = two.rows("instance/queues")
     assert {
         name: q[name] for name in ("id", "topic", "message_type", "max_backlog", "target_queue_depth")
@@ -132,7 +132,7 @@ def test_an_empty_queue(two: Queued) -> None:
 
 
 def test_counters_move(two: Queued) -> None:
-    """queues.md §18: what the core counts, in the names of the interface."""
+    """queues.md §18: the core's counters under the names of the interface."""
     files = two.files
     files.enter(0, *two.positions)
     files.manager.subscribe(0, 1, 1, {0: None}, 4)
@@ -153,7 +153,7 @@ def test_counters_move(two: Queued) -> None:
 
 
 def test_the_age_of_the_oldest_message(two: Queued) -> None:
-    """queues.md §18, `seconds_behind`: by the time at which it entered the log."""
+    """queues.md §18, `seconds_behind`: counted from the time at which the message entered the log."""
     two.files.enter(0, *two.positions)
     assert two.metrics("Q!json")["seconds_behind"] == str(MESSAGES)
     two.files.acknowledge(0, *two.positions[:3])
@@ -178,7 +178,7 @@ def test_a_message_that_is_not_written_yet_is_new(two: Queued) -> None:
 
 
 def test_the_age_of_a_message_that_has_vanished_is_not_known(two: Queued) -> None:
-    """What nobody knows is not said to be 0."""
+    """An unknown age is shown as empty, not as 0."""
     two.files.enter(0, *two.positions)
     for journal in two.path.glob("journal.*.journal"):
         journal.unlink()
@@ -187,7 +187,7 @@ def test_the_age_of_a_message_that_has_vanished_is_not_known(two: Queued) -> Non
 
 
 def test_a_message_is_looked_up_once(two: Queued, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often somebody wants to know how old it is; all queues together in one go."""
+    """The age of a message is looked up once for all requests, and for all queues in one call."""
     looked_up = []
 
     def reading(config: ServerConfig, control: ControlPage, positions: Any) -> Any:
@@ -206,15 +206,15 @@ def test_a_message_is_looked_up_once(two: Queued, monkeypatch: pytest.MonkeyPatc
     assert looked_up[1:] == [[two.positions[1]]]
 
 
-def test_without_counters_the_core_is_to_blame(two: Queued) -> None:
+def test_missing_counters_are_an_error_that_names_the_core(two: Queued) -> None:
     two.files.queue_counters_path.unlink()
     assert "the core's counters cannot be read" in two.get("instance/queues/Q!json", 500)
     assert "the core's counters cannot be read" in two.get("instance/queues.json", 500)
     assert "the core's counters cannot be read" in two.get("instance/sow/Q!json.json", 500)
 
 
-def test_details_are_asked_of_the_core(two: Queued) -> None:
-    """queues.md §18; operations.md §5.8: positions become transactions, journals and ages."""
+def test_details_come_from_the_core(two: Queued) -> None:
+    """operations.md §5.8, queues.md §18: positions become transactions, journals and ages."""
     two.admin.core._answer = two.answers
     for number, position in enumerate(two.positions):
         two.files.manager.enqueue(1, position, (1, number), 1, None, 1, None if number % 3 else number % 2)
@@ -303,8 +303,9 @@ def test_details_when_the_core_does_not_answer(two: Queued) -> None:
 
 
 def test_subscriptions(two: Queued) -> None:
-    """operations.md §5.7: `backlog` is what is leased on a subscription to queues, of which the core tells in several
-    steps; which subscriptions there are, the transport tells.
+    """operations.md §5.7: the transports list the subscriptions; `backlog` is the number of leased messages.
+
+    The core gives the backlogs in several steps.
     """
     two.admin.core._answer = two.answers
     two.files.enter(0, *two.positions)
@@ -348,7 +349,10 @@ def test_subscriptions(two: Queued) -> None:
 
 
 def test_queues_are_sow_entries(two: Queued) -> None:
-    """queues.md §18, D-39: the depth is in `valid_keys`; what is stored is stored in the log."""
+    """queues.md §18, D-39: `valid_keys` is the depth.
+
+    `stored_bytes` is 0, since messages are stored in the log only.
+    """
     two.files.enter(0, *two.positions)
     two.files.acknowledge(0, *two.positions[:5])
     two.files.queue_statistics.count_query(0, 0)
@@ -373,7 +377,7 @@ def test_queues_are_sow_entries(two: Queued) -> None:
 
 
 def test_proxied_transfer_cannot_be_enabled(two: Queued) -> None:
-    """queues.md §16.4: disabled by default; enabling it would promise what nobody does."""
+    """queues.md §16.4: disabled by default; enabling it is refused, since the feature does not exist yet."""
     path = "administrator/queues/a%2Fb!json"
     assert [row["proxied_transfer"] for row in two.rows("instance/queues")] == ["disabled", "disabled"]
     refusal = two.get(f"{path}/enable_proxied_transfer", 501)
@@ -415,7 +419,7 @@ def test_an_instance_without_queues() -> None:
 
 
 def test_ten_thousand_queues(start: Start) -> None:
-    """All at once in one answer; one of them without the others."""
+    """All queues in one answer; a single queue without the others."""
     count = 10_000
     names = [f"Q{number}" for number in range(count)]
     queued = start(*[(configured(name), QueueSettings(name)) for name in names])

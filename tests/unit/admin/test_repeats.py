@@ -1,4 +1,4 @@
-"""What the log has of events that somebody causes again and again."""
+"""Log records of repeated events: the first one is logged, further ones are counted."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -15,7 +15,7 @@ DAY_S = 24 * 3600
 
 
 class Watched:
-    """Repeats with a clock of their own, and what they say: (seconds, count or 0 for a first one, path)."""
+    """A Repeats object with its own clock, and its records: (seconds, count or 0 for a first one, path)."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -31,14 +31,14 @@ class Watched:
         self.repeats: Repeats[str] = Repeats(first, more, lambda: self.now_s)
 
     def wait(self, seconds: float) -> None:
-        """Time passes, with looks around."""
+        """Let time pass, and call look_around in steps."""
         until_s = self.now_s + seconds
         while self.now_s < until_s:
             self.now_s = min(until_s, self.now_s + INTERVAL_S_MIN)
             self.repeats.look_around()
 
 
-def test_the_first_is_said_and_the_others_are_counted() -> None:
+def test_the_first_is_logged_and_the_others_are_counted() -> None:
     watched = Watched()
     for second in range(DAY_S):
         watched.now_s = float(second)
@@ -55,7 +55,7 @@ def test_the_first_is_said_and_the_others_are_counted() -> None:
     assert watched.said[-1][2] == str(DAY_S - 1), "what was last"
 
 
-def test_what_is_counted_is_said_when_nothing_more_comes() -> None:
+def test_a_count_is_logged_when_the_event_stops() -> None:
     watched = Watched()
     for path in "xyz":
         watched.repeats.happened("a", path=path)
@@ -67,7 +67,7 @@ def test_what_is_counted_is_said_when_nothing_more_comes() -> None:
     assert watched.said[2:] == [(watched.now_s, 0, "again")], "a new day"
 
 
-def test_kinds_are_told_apart_up_to_a_bound() -> None:
+def test_kinds_are_counted_separately_up_to_a_bound() -> None:
     watched = Watched()
     for round_number in range(3):
         for number in range(KINDS_MAX + 1000):
@@ -90,12 +90,12 @@ def test_kinds_are_told_apart_up_to_a_bound() -> None:
         ("unknown", ""),
     ],
 )
-def test_who_is_who(address: str, peer: str) -> None:
+def test_peers_by_address(address: str, peer: str) -> None:
     assert peer_of(address) == peer
 
 
 def test_a_poller_that_is_refused(start_admin: StartAdmin) -> None:
-    """One record and a count, whatever it asks for and whoever else is refused for something else."""
+    """One record and one count, for any number of paths, and separate from refusals with another status."""
     admin = start_admin()
     for number in range(30):
         assert admin.get(f"/amps/none{number}").status == 404

@@ -1,4 +1,4 @@
-"""The administration interface over HTTP: resources, operations, statuses, headers, permissions, who is cut off."""
+"""The administration interface over HTTP: resources, operations, statuses, headers, permissions, closed connections."""
 
 import contextlib
 import json
@@ -59,10 +59,10 @@ def test_transaction_log_65_journals(start_admin: StartAdmin) -> None:
     assert log["journals"][2]["max_timestamp"] == ""
 
 
-def test_operations_5_7_the_room_for_journals(
+def test_operations_5_7_free_space_for_journals(
     start_admin: StartAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """operations.md §5.7, §12.3: how much is free where the journals are; nothing if the directory is gone."""
+    """operations.md §5.7, §12.3: the free space of the journals' file system; empty if the directory is missing."""
     monkeypatch.chdir(tmp_path)
     leaf = "/amps/instance/transaction_log/file_system_free_percent"
     admin = start_admin(journals=JOURNALS)
@@ -75,7 +75,7 @@ def test_operations_5_7_the_room_for_journals(
 
 
 def test_transaction_log_65_writes(start_admin: StartAdmin) -> None:
-    """operations.md §5.7: what writes take, in microseconds and bytes."""
+    """operations.md §5.7: latency of writes in microseconds, and their sizes in bytes."""
     admin = start_admin(journals=JOURNALS)
     path = "/amps/instance/transaction_log"
     assert admin.get(f"{path}/write_latency.json").json()["amps"]["instance"]["transaction_log"] == {
@@ -93,7 +93,7 @@ def test_transaction_log_65_writes(start_admin: StartAdmin) -> None:
 
 
 def test_operations_5_1_one_journal(start_admin: StartAdmin) -> None:
-    """operations.md §5.1, §5.2: a name with a dot is a name, before it is a format."""
+    """operations.md §5.1, §5.2: a suffix that is part of a journal's name is not taken as a format."""
     admin = start_admin(journals=JOURNALS)
     path = "/amps/instance/transaction_log/journals/n.0000000001.journal"
     assert "is_archived" in admin.get(path).body
@@ -107,7 +107,7 @@ def test_operations_5_1_one_journal(start_admin: StartAdmin) -> None:
 
 
 def test_operations_5_1_a_compressed_journal_is_found_by_its_first_name(start_admin: StartAdmin) -> None:
-    """operations.md §5.1: the id is the name of the file. What was noted before the file was compressed stays good."""
+    """operations.md §5.1: the id is the name of the file. An id from before the compression stays valid."""
     admin = start_admin(journals=JOURNALS)
     path = "/amps/instance/transaction_log/journals"
     (one,) = admin.get(f"{path}/n.0000000000.journal.gz.json").json()["amps"]["instance"]["transaction_log"][
@@ -123,13 +123,15 @@ def test_operations_5_1_a_compressed_journal_is_found_by_its_first_name(start_ad
     listed = admin.get(f"{path}.json").json()["amps"]["instance"]["transaction_log"]["journals"]
     assert [row["id"] for row in listed].count(one["id"]) == 1
     assert len(listed) == len(JOURNALS)
-    # What has never been compressed has no such name yet.
+    # A journal that was never compressed has no compressed name.
     assert admin.get(f"{path}/n.0000000001.journal.gz").status == 404
 
 
 @pytest.mark.parametrize("denied", [r"journal/remove$", r"journal\.gz/remove$"])
-def test_operations_41_another_name_is_no_way_around_a_denial(start_admin: StartAdmin, denied: str) -> None:
-    """operations.md §13 41: what is denied under one name of a journal is not done under the other one."""
+def test_operations_41_another_name_of_a_journal_is_denied_as_well(
+    start_admin: StartAdmin, denied: str
+) -> None:
+    """operations.md §13 41: an operation denied under one name of a journal is denied under the other one."""
     admin = start_admin(admin_xml=simple(DeniedTopics=denied), instance_xml=SIMPLE, journals=JOURNALS)
     path = "/amps/administrator/transaction_log/journals"
     assert admin.get(f"{path}/n.0000000000.journal/remove").status == 403
@@ -137,7 +139,7 @@ def test_operations_41_another_name_is_no_way_around_a_denial(start_admin: Start
 
 
 def test_operations_5_7_the_instance(start_admin: StartAdmin) -> None:
-    """operations.md §5.7"""
+    """operations.md §5.7: figures of the instance."""
     admin = start_admin(instance_xml="<Description>what it is for</Description>")
     instance = admin.get("/amps/instance.json").json()["amps"]["instance"]
     assert instance["name"] == "n"
@@ -154,7 +156,7 @@ def test_operations_5_7_the_instance(start_admin: StartAdmin) -> None:
 
 
 def test_operations_31_csv_of_leaves_only(start_admin: StartAdmin) -> None:
-    """operations.md §13 31, §5.3"""
+    """operations.md §13 31, §5.3: only single values are available as CSV."""
     admin = start_admin()
     answer = admin.get("/amps/instance/name.csv")
     assert answer.status == 200
@@ -195,13 +197,13 @@ def test_pages_and_the_root(start_admin: StartAdmin) -> None:
         ("/amps?" + "a" * 9000, 400),
     ],
 )
-def test_operations_5_4_what_is_not_there(start_admin: StartAdmin, path: str, status: int) -> None:
-    """operations.md §5.4"""
+def test_operations_5_4_unknown_resources(start_admin: StartAdmin, path: str, status: int) -> None:
+    """operations.md §5.4: statuses of unknown paths."""
     assert start_admin().get(path).status == status
 
 
 def test_operations_5_1_every_request_is_a_get(start_admin: StartAdmin) -> None:
-    """operations.md §5.1: others are refused, and what they carry is not taken."""
+    """operations.md §5.1: other methods are refused, and their bodies are not read."""
     admin = start_admin()
     for method in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS"):
         answer = admin.get("/amps", method=method)
@@ -218,7 +220,7 @@ def test_operations_5_1_every_request_is_a_get(start_admin: StartAdmin) -> None:
 
 
 def test_transaction_log_60_only_full_journals_are_listed(start_admin: StartAdmin) -> None:
-    """transaction_log.md §22 60, §13.4: the action is on that journal and all older ones."""
+    """transaction_log.md §22 60, §13.4: the operation applies to that journal and all older ones."""
     admin = start_admin(journals=JOURNALS)
     path = "/amps/administrator/transaction_log/journals"
     listed = admin.get(f"{path}.json").json()["amps"]["administrator"]["transaction_log"]["journals"]
@@ -246,7 +248,7 @@ def test_a_core_that_refuses_is_a_failure(start_admin: StartAdmin) -> None:
 
 
 def test_operations_68_actions_by_path(start_admin: StartAdmin) -> None:
-    """operations.md §13 68: without the parameter nothing runs; names are as sent, values too."""
+    """operations.md §13 68: without its parameter no action runs; names and values are taken as sent."""
     actions = action(
         on("admin", Path="arch", RequiredParameter="AGE", Name="Archive"), echo("[{{AGE}}|{{age}}|{{X}}]")
     )
@@ -273,11 +275,14 @@ def test_operations_68_an_action_that_fails(start_admin: StartAdmin) -> None:
     assert not admin.core.asked
 
 
-# --- who may what -----------------------------------------------------------------------------------------
+# --- permissions ------------------------------------------------------------------------------------------
 
 
 def test_operations_41_denied_topics(start_admin: StartAdmin) -> None:
-    """operations.md §13 41: statistics are shown, actions refused and not run; the check says so and runs nothing."""
+    """operations.md §13 41: statistics are shown, actions are refused and do not run.
+
+    The check reports this without running one.
+    """
     actions = action(on("admin", Path="p"), echo("x"))
     xml = simple(DeniedTopics="^/amps/administrator/actions")
     admin = start_admin(actions_xml=actions, admin_xml=xml, instance_xml=SIMPLE, journals=JOURNALS)
@@ -310,8 +315,8 @@ def test_operations_41_granted_permissions(start_admin: StartAdmin, permission: 
     assert len(admin.log.texts("29-0001")) == (status == 200)
 
 
-def test_a_part_that_may_not_be_seen_is_in_no_whole(start_admin: StartAdmin) -> None:
-    """Neither a suffix nor a parent shows what is denied; nor is the core asked for it."""
+def test_a_denied_resource_is_left_out_of_its_parents(start_admin: StartAdmin) -> None:
+    """A denied resource is neither shown with a suffix nor as part of its parent. The core is not asked for it."""
     xml = simple(DeniedTopics="^/amps/instance/(transaction_log|config)")
     admin = start_admin(admin_xml=xml, instance_xml=SIMPLE, journals=JOURNALS)
     for path in ("/amps.json", "/amps/instance.json", "/amps/instance.xml"):
@@ -332,8 +337,8 @@ def test_a_part_that_may_not_be_seen_is_in_no_whole(start_admin: StartAdmin) -> 
     assert len(admin.core.asked) == asked
 
 
-def test_a_suffix_is_no_way_around_a_denial(start_admin: StartAdmin) -> None:
-    """The name of a resource is what is denied, in whichever format it is asked for."""
+def test_a_denied_resource_is_denied_in_every_format(start_admin: StartAdmin) -> None:
+    """Permissions apply to the name of the resource, whatever the format."""
     admin = start_admin(admin_xml=simple(DeniedTopics="^/amps/instance/name$"), instance_xml=SIMPLE)
     for suffix in ("", ".json", ".xml", ".csv"):
         assert admin.get(f"/amps/instance/name{suffix}").status == 403
@@ -353,19 +358,19 @@ def test_operations_42_credentials(start_admin: StartAdmin) -> None:
 
 
 def test_operations_4_the_challenge_is_configured(start_admin: StartAdmin) -> None:
-    """operations.md §4"""
+    """operations.md §4: the configured challenge is sent."""
     admin = start_admin(admin_xml=USER_NEEDED + '<WWWAuthenticate>Basic realm="desk 7"</WWWAuthenticate>')
     assert admin.get("/amps").headers["WWW-Authenticate"] == 'Basic realm="desk 7"'
 
 
 def test_operations_4_the_instance_s_modules_apply(start_admin: StartAdmin) -> None:
-    """operations.md §4: the default is the instance's."""
+    """operations.md §4: without modules of its own, the interface uses those of the instance."""
     admin = start_admin(instance_xml=USER_NEEDED)
     assert admin.get("/amps").status == 401
 
 
 def test_operations_42_anonymous_paths(start_admin: StartAdmin) -> None:
-    """operations.md §13 42, §4: what matches needs neither credentials nor a permission; what does not, does."""
+    """operations.md §13 42, §4: matching paths need neither credentials nor a permission; all other paths need both."""
     xml = USER_NEEDED + "<AnonymousPaths>^/amps$|^/amps/instance/name</AnonymousPaths>"
     admin = start_admin(admin_xml=xml, journals=JOURNALS)
     assert admin.get("/amps").status == 200
@@ -375,7 +380,7 @@ def test_operations_42_anonymous_paths(start_admin: StartAdmin) -> None:
         assert admin.get(path).status == 401
 
 
-def test_an_anonymous_whole_has_anonymous_parts_only(start_admin: StartAdmin) -> None:
+def test_an_anonymous_parent_shows_anonymous_parts_only(start_admin: StartAdmin) -> None:
     admin = start_admin(
         admin_xml=USER_NEEDED + "<AnonymousPaths>^/amps(/instance)?(.json)?$|/name$</AnonymousPaths>",
         journals=JOURNALS,
@@ -387,8 +392,9 @@ def test_an_anonymous_whole_has_anonymous_parts_only(start_admin: StartAdmin) ->
 
 
 def test_operations_43_headers(start_admin: StartAdmin) -> None:
-    """operations.md §13 43: on every answer. Without AccessControlAllowOrigin no other origin's page may read, which is
-    narrower than documented.
+    """operations.md §13 43: configured headers are on every answer.
+
+    Without AccessControlAllowOrigin, pages of other origins may not read, which is narrower than documented.
     """
     admin = start_admin(admin_xml="<Header>X-One: 1</Header><Header>X-Two:2</Header>")
     for path in ("/", "/amps", "/amps/none", "/amps.json"):
@@ -399,20 +405,20 @@ def test_operations_43_headers(start_admin: StartAdmin) -> None:
 
 
 def test_operations_43_all_origins(start_admin: StartAdmin) -> None:
-    """operations.md §13 43: what is documented as the default has to be asked for."""
+    """operations.md §13 43: the documented default, all origins, must be configured."""
     admin = start_admin(admin_xml="<AccessControlAllowOrigin>.*</AccessControlAllowOrigin>")
     answer = admin.get("/amps/instance/name", headers={"Origin": "https://a"})
     assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (200, "https://a")
 
 
-def test_operations_43_a_configured_header_takes_the_place_of_the_usual_one(start_admin: StartAdmin) -> None:
-    """operations.md §13 43: there is one of each name."""
+def test_operations_43_a_configured_header_replaces_the_usual_one(start_admin: StartAdmin) -> None:
+    """operations.md §13 43: each header is sent once."""
     admin = start_admin(admin_xml="<Header>X-Frame-Options: SAMEORIGIN</Header>")
     assert admin.get("/amps").headers.get_all("X-Frame-Options") == ["SAMEORIGIN"]
 
 
 def test_operations_43_origins(start_admin: StartAdmin) -> None:
-    """operations.md §13 43: one that matches is echoed, another one is not."""
+    """operations.md §13 43: a matching origin is echoed, any other origin is not."""
     xml = "<AccessControlAllowOrigin>^https://good</AccessControlAllowOrigin>"
     admin = start_admin(admin_xml=xml)
     answered = [
@@ -424,7 +430,7 @@ def test_operations_43_origins(start_admin: StartAdmin) -> None:
 
 
 def test_operations_4_https(start_admin: StartAdmin, authority: Authority) -> None:
-    """operations.md §4: HTTPS when certificate and key are given; then no plain requests."""
+    """operations.md §4: with certificate and key the interface serves HTTPS only."""
     issued = authority.issue("localhost")
     xml = f"<Certificate>{issued.certificate}</Certificate><PrivateKey>{issued.private_key}</PrivateKey>"
     admin = start_admin(admin_xml=xml)

@@ -1,4 +1,4 @@
-"""Running the `amps` command as a process of its own."""
+"""Run the `amps` command in a separate process."""
 
 import os
 import subprocess

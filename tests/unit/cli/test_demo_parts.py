@@ -1,4 +1,4 @@
-"""What `amps demo` is built from: its input and its proof."""
+"""The parts of `amps demo`: its input and its proof."""
 
 import zipfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`amps journal verify` against journals that a real core wrote, sound and damaged."""
+"""`amps journal verify` and `amps journal list` on journals that a real core wrote, sound and damaged."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ from tests.support.server import ServerProcess
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A journal directory with several full journals, closed in order."""
+    """A directory with several full journals and one in use, from a core that stopped in order."""
     server = ServerProcess(tmp_path_factory.mktemp("journals"), name="V", log_topics=["^L"]).start()
     try:
         with RawClient.tcp(server.port()) as client:
@@ -30,7 +30,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copy_of(written: Path, tmp_path: Path) -> Path:
-    """The journals, free to be damaged."""
+    """A copy of the journals that a test may damage."""
     return Path(shutil.copytree(written, tmp_path / "journal"))
 
 
@@ -72,8 +72,8 @@ def test_a_directory_without_journals_is_an_error(tmp_path: Path) -> None:
     assert "no journals" in output
 
 
-def test_the_list_tells_the_times_of_every_journal_with_messages(written: Path, tmp_path: Path) -> None:
-    """The one in use has no index file; another one may have lost its."""
+def test_the_list_shows_the_times_of_every_journal_with_messages(written: Path, tmp_path: Path) -> None:
+    """The journal in use has no index file, and the index file of one full journal is removed."""
     directory = copy_of(written, tmp_path)
     sorted(directory.glob("*.index"))[0].unlink()
     result = CliRunner().invoke(amps, ["journal", "list", str(directory)])
@@ -82,5 +82,5 @@ def test_the_list_tells_the_times_of_every_journal_with_messages(written: Path, 
     assert lines[-1].endswith("current")
     for line in lines:
         assert re.search(r" bytes  \d{4}-\d\d-\d\dT[\d:]+Z to \d{4}-\d\d-\d\dT[\d:]+Z  ", line), line
-    # Of the same machine, within minutes.
+    # All journals were written within minutes, so there are at most two dates.
     assert len({line.split()[3][:10] for line in lines}) <= 2

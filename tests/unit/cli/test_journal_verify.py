@@ -1,4 +1,4 @@
-"""What `amps journal verify` says agrees with what a server does with the same journal."""
+"""Results of `amps journal verify` agree with a server's start on the same journal."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ FILE_HEADER_BYTES = 4096
 
 @pytest.fixture
 def stopped_server(start_server: StartServer, peers: Peers) -> ServerProcess:
-    """One with 300 acknowledged messages of 1,000 bytes in its first journal."""
+    """A stopped server with 300 acknowledged messages of 1,000 bytes in its first journal."""
     server = start_server(log_topics=[".*"])
     publisher = peers.logged_on(server)
     publisher.publish_persisted("t", [b"%04d" % number + b"x" * 996 for number in range(MESSAGES)], 1)
@@ -35,7 +35,7 @@ def run(directory: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("offset", [FILE_HEADER_BYTES + 40, FILE_HEADER_BYTES + 150_000])
-def test_damage_among_acknowledged_records_is_found_where_a_start_finds_it(
+def test_damage_among_acknowledged_records_is_found_at_the_offset_that_a_start_reports(
     stopped_server: ServerProcess, offset: int
 ) -> None:
     path = stopped_server.journals()[0]
@@ -49,7 +49,7 @@ def test_damage_among_acknowledged_records_is_found_where_a_start_finds_it(
     assert f"damaged at offset {found}" in stopped_server.start_refused()
 
 
-def test_a_torn_end_that_nobody_was_promised_is_no_damage(stopped_server: ServerProcess) -> None:
+def test_a_torn_end_without_acknowledged_records_is_no_damage(stopped_server: ServerProcess) -> None:
     path = stopped_server.journals()[0]
     data = path.read_bytes()
     end = len(data.rstrip(b"\0")) + 64  # behind the last record, whatever its padding

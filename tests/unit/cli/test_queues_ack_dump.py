@@ -1,4 +1,4 @@
-"""`amps_queues_ack_dump`: queues.md §17."""
+"""The utility `amps_queues_ack_dump` (queues.md §17)."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_a_limit(path: Path, option: str, limit: int, shown: int) -> None:
     assert ran.output.count("recovery point") == shown
 
 
-def test_what_cannot_be_used_is_said_and_the_rest_shown(path: Path, tmp_path: Path) -> None:
+def test_unusable_files_are_reported_and_the_others_shown(path: Path, tmp_path: Path) -> None:
     damaged, short = tmp_path / "damaged", tmp_path / "short"
     data = bytearray(path.read_bytes())
     data[HEADER_BYTES + 3] ^= 1

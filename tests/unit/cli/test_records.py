@@ -15,7 +15,7 @@ from amps.cli.records import RecordError, RecordSource, split_records
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40).filter(lambda record: b"\n" not in record)), st.booleans())
-def test_records_come_out_as_they_went_in(written: list[bytes], ends_with_delimiter: bool) -> None:
+def test_records_are_read_as_they_were_written(written: list[bytes], ends_with_delimiter: bool) -> None:
     data = b"\n".join(written) + (b"\n" if ends_with_delimiter else b"")
     assert list(split_records(io.BytesIO(data), 10)) == written
 

@@ -1,4 +1,4 @@
-"""The utilities as a whole: both spellings are installed, and no file makes one of them crash or hang."""
+"""The utilities as a whole: both spellings are installed, and no file crashes or hangs one of them."""
 
 import gzip
 import importlib

@@ -36,7 +36,7 @@ def records(count: int) -> list[bytes]:
 
 
 def replay(server: ServerProcess, topic: str, count: int, *options: str) -> list[bytes]:
-    """What `amps subscribe` prints of the first `count` messages of a topic in the log."""
+    """The lines that `amps subscribe` prints for the first `count` messages of a topic in the log."""
     where = (*server_option(server), "-topic", topic, "-bookmark", "epoch")
     done = run("subscribe", *where, "-count", count, "-timeout", "30", *options)
     assert done.returncode == 0, done.stderr.decode()
@@ -44,7 +44,7 @@ def replay(server: ServerProcess, topic: str, count: int, *options: str) -> list
 
 
 def logged(server: ServerProcess, topic: str) -> list[bytes]:
-    """All of a topic in the log, up to the end of a replay."""
+    """All messages of a topic in the log, up to the end of a replay."""
     bodies = []
     command = Command("subscribe", topic, bookmark=EPOCH, ack_type=AckType.COMPLETED)
     with Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
@@ -56,7 +56,7 @@ def logged(server: ServerProcess, topic: str) -> list[bytes]:
     return bodies
 
 
-def test_client_17_ping_says_where_it_got_to(
+def test_client_17_ping_reports_where_it_connected(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """client.md §17."""
@@ -77,10 +77,10 @@ def test_client_17_ping_with_a_wrong_message_type_fails(start_server: StartServe
 
 
 @pytest.mark.parametrize("source", ["file", "stdin", "gzip"])
-def test_client_17_published_lines_come_out_of_a_replay(
+def test_client_17_published_lines_are_replayed(
     start_server: StartServer, tmp_path: Path, source: str
 ) -> None:
-    """client.md §17: publish from file or stdin, last line with count and rate."""
+    """client.md §17: publishing from a file or stdin; the last line shows count and rate."""
     server = start_server(log_topics=[".*"])
     data = b"\n".join(records(500))
     path = tmp_path / ("lines.gz" if source == "gzip" else "lines")
@@ -95,8 +95,8 @@ def test_client_17_published_lines_come_out_of_a_replay(
     assert logged(server, "t") == records(500)
 
 
-def test_client_17_rate_holds_the_publisher_back(start_server: StartServer) -> None:
-    """client.md §17, option rate: 11 messages at 10/s take a second, by the times that the log has of them."""
+def test_client_17_rate_limits_the_publisher(start_server: StartServer) -> None:
+    """client.md §17, option rate: 11 messages at 10/s take a second, by the timestamps in the log."""
     server = start_server(log_topics=[".*"])
     done = run("publish", *server_option(server), "-topic", "t", "-rate", "10", stdin=b"\n".join(records(11)))
     assert done.returncode == 0
@@ -107,11 +107,11 @@ def test_client_17_rate_holds_the_publisher_back(start_server: StartServer) -> N
             datetime.datetime.strptime(str(message["ts"]), "%Y%m%dT%H%M%S.%fZ")
             for message in client.receive_published(11)
         )
-    assert (last - first).total_seconds() > 0.6  # a second, if the first one was not late
+    assert (last - first).total_seconds() > 0.6  # a second, unless the first message was delayed
 
 
-def test_client_17_live_input_is_published_as_it_comes(start_server: StartServer) -> None:
-    """client.md §17: each line is written when the one before has arrived, and the pipe stays open."""
+def test_client_17_live_input_is_published_at_once(start_server: StartServer) -> None:
+    """client.md §17: each line is written after the one before has arrived, while the pipe stays open."""
     server = start_server()
     with (
         Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client,
@@ -135,7 +135,7 @@ def test_client_17_live_input_is_published_as_it_comes(start_server: StartServer
         assert publisher.returncode == 0
 
 
-def test_what_a_numbered_archive_holds_besides_is_left_out_with_a_note(
+def test_other_members_of_a_numbered_archive_are_left_out_with_a_note(
     start_server: StartServer, tmp_path: Path
 ) -> None:
     server = start_server(log_topics=[".*"])
@@ -148,7 +148,7 @@ def test_what_a_numbered_archive_holds_besides_is_left_out_with_a_note(
 
 
 def test_publishing_goes_on_after_the_server_was_killed(start_server: StartServer) -> None:
-    """Every message once and in order, although the server died twice while they were published."""
+    """Every message is logged once and in order, although the server was killed twice during publishing."""
     server = start_server(log_topics=[".*"])
     lines = records(3000)
     done: list[subprocess.CompletedProcess[bytes]] = []
@@ -161,7 +161,9 @@ def test_publishing_goes_on_after_the_server_was_killed(start_server: StartServe
     publisher = threading.Thread(target=publish)
     publisher.start()
     for kills in range(2):
-        server.log.wait_for("1F-0004", count=kills + 1, timeout_s=TIMEOUT_S)  # it has logged on (again)
+        server.log.wait_for(
+            "1F-0004", count=kills + 1, timeout_s=TIMEOUT_S
+        )  # the publisher has logged on (again)
         time.sleep(0.3)
         server.kill_all()
         server.start()
@@ -171,7 +173,7 @@ def test_publishing_goes_on_after_the_server_was_killed(start_server: StartServe
     assert logged(server, "t") == lines
 
 
-def test_publishing_to_a_server_that_stays_away_fails_and_says_how_much_is_open(
+def test_publishing_to_a_server_that_stays_away_fails_and_reports_unacknowledged_messages(
     start_server: StartServer,
 ) -> None:
     server = start_server(log_topics=[".*"])
@@ -193,8 +195,8 @@ def test_publishing_to_a_server_that_stays_away_fails_and_says_how_much_is_open(
     assert b"not acknowledged" in errors
 
 
-def test_publishing_to_a_server_that_reads_nothing_fails_and_says_how_much_is_acknowledged() -> None:
-    """It answers the logon, and later nothing; `-timeout` is kept although what was sent cannot be."""
+def test_publishing_to_a_server_that_reads_nothing_fails_and_reports_acknowledged_messages() -> None:
+    """The server answers the logon and nothing later. `-timeout` applies although data waits to be sent."""
     server = StuckServer()
     server.let_in()
     try:
@@ -215,7 +217,7 @@ def test_publishing_to_a_server_that_reads_nothing_fails_and_says_how_much_is_ac
 
 
 def test_publishing_at_a_rate_to_a_server_that_acknowledges_nothing_fails() -> None:
-    """What is sent slowly goes into the buffers of the system, so that no send has to wait."""
+    """At a low rate all messages fit into the buffers of the system, so no send blocks."""
     server = StuckServer()
     server.let_in()
     try:
@@ -227,8 +229,8 @@ def test_publishing_at_a_rate_to_a_server_that_acknowledges_nothing_fails() -> N
     assert b"error: the server acknowledged nothing for 1 s: 0 messages are acknowledged, " in done.stderr
 
 
-def test_what_is_refused_until_the_end_does_not_count_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refusals are told by a thread of the client, which may still be at it when all is acknowledged."""
+def test_messages_refused_until_the_end_do_not_count_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of the client counts refusals. It may still run when all messages are acknowledged."""
 
     class Late(ReliablePublisher):
         def open(self) -> None:
@@ -261,7 +263,7 @@ def test_a_refused_message_makes_publish_fail(start_server: StartServer) -> None
     assert done.stdout.startswith(b"total messages published: 0 ")
 
 
-def test_subscribe_does_not_wait_longer_than_its_timeout_for_a_server_that_says_nothing() -> None:
+def test_subscribe_does_not_wait_longer_than_its_timeout_for_a_silent_server() -> None:
     server = StuckServer()
     try:
         began = time.monotonic()
@@ -275,7 +277,7 @@ def test_subscribe_does_not_wait_longer_than_its_timeout_for_a_server_that_says_
         server.close()
     assert (done.returncode, longer.returncode) == (1, 1)
     assert b"error: no answer to logon in time" in done.stderr
-    # Beside a busy machine a start may take seconds, but both do.
+    # On a busy machine a start takes seconds, in both runs alike.
     assert second_s - first_s > 3
 
 
@@ -305,8 +307,8 @@ def test_subscribe_shows_where_its_filter_is_wrong(start_server: StartServer) ->
     assert len(long.stderr.decode().splitlines()) == 1
 
 
-def test_client_17_a_tag_is_asked_for(start_server: StartServer) -> None:
-    """client.md §17, option format; protocol.md §10: `ts`, and `bm` outside of replays, come only if asked for."""
+def test_client_17_fields_of_tags_are_requested(start_server: StartServer) -> None:
+    """client.md §17, option format; protocol.md §10: `ts`, and `bm` outside of replays, are sent only on request."""
     server = start_server(log_topics=[".*"])
     shown = "{timestamp} {bookmark}"
     assert run("publish", *server_option(server), "-topic", "t", stdin=b"1").returncode == 0
@@ -334,7 +336,7 @@ def test_client_17_a_tag_is_asked_for(start_server: StartServer) -> None:
         ("2100-01-01T00:00+01:00", b""),
     ],
 )
-def test_subscribe_begins_at_times_as_people_write_them(
+def test_subscribe_begins_at_times_in_usual_notations(
     start_server: StartServer, bookmark: str, expected: bytes
 ) -> None:
     """client.md §7 and §17, option bookmark."""
@@ -359,10 +361,10 @@ def test_subscribe_begins_at_times_as_people_write_them(
         ),
     ],
 )
-def test_subscribe_says_when_nothing_matches(
+def test_subscribe_reports_when_nothing_matches(
     start_server: StartServer, arguments: tuple[str, ...], told: str
 ) -> None:
-    """A mistyped topic or message type is no error: the user is told after a moment, and once."""
+    """A mistyped topic or message type is no error. A note is shown once, after a moment without messages."""
     server = start_server(log_topics=[".*"])
     assert run("publish", *server_option(server), "-topic", "work", stdin=b"1").returncode == 0
     for timeout in ("1", "5"):
@@ -406,7 +408,7 @@ def test_subscribe_ends_after_a_count(start_server: StartServer) -> None:
 
 
 def test_client_17_ctrl_c_ends_subscribe_with_0(start_server: StartServer) -> None:
-    """client.md §17. What has come until then is printed."""
+    """client.md §17. Messages received before the signal are printed."""
     server = start_server(log_topics=[".*"])
     assert run("publish", *server_option(server), "-topic", "t", stdin=b"1\n2\n").returncode == 0
     subscriber = subprocess.Popen(
@@ -431,24 +433,22 @@ def test_client_17_copy_publishes_to_a_second_server_under_the_same_topic(start_
 
 
 @pytest.mark.parametrize("replayed", [True, False], ids=["replayed", "live"])
-def test_a_subscriber_that_loses_its_server_says_where_to_go_on(
+def test_a_subscriber_that_loses_its_server_tells_how_to_resume(
     start_server: StartServer, replayed: bool
 ) -> None:
-    """client.md §17 says nothing of reconnecting: it ends with 1, with all that has come printed."""
+    """client.md §17 does not describe reconnecting: the command ends with 1, after printing all received messages."""
     server = start_server(log_topics=[".*"])
     from_epoch = ("-bookmark", "epoch") if replayed else ()
     subscriber = subprocess.Popen(
         [*COMMAND, "subscribe", *server_option(server), "-topic", "t", *from_epoch],
-        bufsize=0,  # readline takes no more than the line
+        bufsize=0,  # readline reads no further than the line
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),
     )
     assert subscriber.stdout is not None
     with Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
-        got = threading.Thread(
-            target=subscriber.stdout.readline
-        )  # the first line shows that it has subscribed
+        got = threading.Thread(target=subscriber.stdout.readline)  # the first line proves the subscription
         got.start()
         while got.is_alive():
             client.publish("t", b"1")
@@ -479,14 +479,14 @@ def publish_to_queue(server: ServerProcess, count: int) -> None:
 
 
 def from_queue(server: ServerProcess, *more: object) -> list[bytes]:
-    """What `amps subscribe` prints of a queue until nothing comes."""
+    """The lines that `amps subscribe` prints for a queue until no message arrives for a second."""
     done = run("subscribe", *server_option(server), "-topic", "Q", "-timeout", "1", *more)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.splitlines()
 
 
 def test_client_67_subscribe_empties_a_queue(start_server: StartServer) -> None:
-    """client.md §21 67; options ack and backlog of §17: without ack, all comes again."""
+    """client.md §21 67; options ack and backlog of §17: without ack, all messages are delivered again."""
     server = start_server(**options(queue_xml("Q", "T", LeasePeriod="1h")))
     publish_to_queue(server, 25)
     assert from_queue(server) == records(1)
@@ -499,15 +499,17 @@ def test_client_67_subscribe_empties_a_queue(start_server: StartServer) -> None:
 
 
 def test_subscribe_frees_the_backlog_of_a_queue_that_delivers_once(start_server: StartServer) -> None:
-    """queues.md D-29: what was delivered has left the queue, but its place is free only when it is acknowledged."""
+    """queues.md D-29: a delivered message has left the queue, but counts in the backlog until acknowledged."""
     server = start_server(**options(queue_xml("Q", "T", Semantics="at-most-once")))
     publish_to_queue(server, 9)
     assert from_queue(server, "-backlog", 2) == records(2)
     assert from_queue(server, "-ack", "-backlog", 2) == records(9)[2:]
 
 
-def test_subscribe_acknowledges_what_is_safe_on_the_second_server(start_server: StartServer) -> None:
-    """client.md §17, options ack and copy: what was not copied stays in the queue."""
+def test_subscribe_acknowledges_messages_that_are_safe_on_the_second_server(
+    start_server: StartServer,
+) -> None:
+    """client.md §17, options ack and copy: messages whose copy failed stay in the queue."""
     server = start_server(**options(queue_xml("Q", "T")))
     second = start_server(log_topics=[".*"])
     publish_to_queue(server, 5)
@@ -517,7 +519,7 @@ def test_subscribe_acknowledges_what_is_safe_on_the_second_server(start_server: 
     publish_to_queue(server, 3)
     refused = ("-copy", f"127.0.0.1:{server.port()}", "-format", "{command}")
     assert from_queue(server, "-ack", "-count", 3, "-backlog", 3, *refused) == [b"publish"] * 3
-    # They were copied to their own queue, behind themselves.
+    # The copies went into the same queue, behind the originals.
     assert from_queue(server, "-backlog", 10) == records(3)
     third = start_server(
         log_topics=[".*"],
@@ -531,8 +533,8 @@ def test_subscribe_acknowledges_what_is_safe_on_the_second_server(start_server: 
     assert from_queue(server, "-backlog", 10) == records(3)
 
 
-def test_subscribe_keeps_what_its_reader_did_not_take(start_server: StartServer) -> None:
-    """Printed is what the reader of the output could read: a broken pipe acknowledges nothing more."""
+def test_subscribe_keeps_messages_that_its_reader_did_not_read(start_server: StartServer) -> None:
+    """After a broken pipe, `amps subscribe` acknowledges no further messages."""
     server = start_server(**options(queue_xml("Q", "T")))
     subscriber = subprocess.Popen(
         [*COMMAND, "subscribe", *server_option(server), "-topic", "Q", "-ack"],

@@ -20,7 +20,7 @@ def peer() -> Iterator[ScriptedPeer]:
 
 @pytest.fixture
 def make_client(peer: ScriptedPeer) -> Iterator[Callable[..., Client]]:
-    """Makes clients of the peer that are closed with the test."""
+    """Make clients of the peer, which are closed at the end of the test."""
     made: list[Client] = []
 
     def make(name: str = "tester", **options: Any) -> Client:
@@ -36,7 +36,7 @@ def make_client(peer: ScriptedPeer) -> Iterator[Callable[..., Client]]:
 def logged_on(
     peer: ScriptedPeer, make_client: Callable[..., Client]
 ) -> Callable[..., tuple[Client, Connection]]:
-    """Makes a logged-on client and the peer's side of its connection."""
+    """Make a logged-on client and the peer's side of its connection."""
 
     def make(*, seq: int = 0, **options: Any) -> tuple[Client, Connection]:
         client = make_client(**options)

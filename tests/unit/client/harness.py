@@ -1,4 +1,4 @@
-"""An engine with the peer's side of the wire in plain sight, without sockets."""
+"""An engine with direct access to the peer's side of the wire, without sockets."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ URI = parse_uri("tcp://h:1/amps/json")
 
 
 class Harness:
-    """An engine with the peer's side of the wire in plain sight."""
+    """An engine with direct access to the peer's side of the wire."""
 
     def __init__(self, **options: Any) -> None:
         stores = {name: options.pop(name, None) for name in ("publish_store", "bookmark_store")}
@@ -22,7 +22,7 @@ class Harness:
         self.now = 100.0
 
     def sent(self) -> list[Frame]:
-        """What the engine wants to send, drained."""
+        """The frames that the engine has queued for sending; the queue is empty afterwards."""
         return split_frames(b"".join(self.engine.outgoing()))
 
     def events(self, *kinds: type) -> list[Any]:

@@ -1,7 +1,7 @@
-"""A scripted server for client tests: reads and writes frames over a real socket, decides nothing itself.
+"""A scripted server for client tests, which reads and writes frames over a real socket and decides nothing itself.
 
-Frames are encoded and decoded here by hand, so that a mistake in the client's codec cannot hide. Tests
-drive the peer from their own thread: `expect` gives the next frame the client sent, `send` writes one.
+Frames are encoded and decoded here by hand, so that a mistake in the client's codec cannot hide. Tests drive the peer
+from their own thread: `expect` gives the next frame the client sent, `send` writes one.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _HEADER = re.compile(rb'\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}', re.DOTALL)
 
 @dataclass(frozen=True)
 class Frame:
-    """What the client sent."""
+    """A frame that the client sent."""
 
     header: dict[str, Any]
     body: bytes
@@ -88,7 +88,7 @@ class Connection:
         self.frames.put(None)
 
     def expect(self, command: str | None = None, timeout: float = WAIT_S) -> Frame:
-        """The next frame; it must be of this command if one is given."""
+        """The next frame. If a command is given, the frame must have it."""
         frame = self.frames.get(timeout=timeout)
         assert frame is not None, "the client closed the connection"
         assert command in (None, frame["c"]), frame
@@ -102,7 +102,7 @@ class Connection:
         raise AssertionError(f"the client sent {frame}")
 
     def expect_close(self) -> None:
-        """The client closes; whatever it sent before is passed over."""
+        """Wait until the client closes the connection; frames sent before that are skipped."""
         while self.frames.get(timeout=WAIT_S) is not None:
             pass
 
@@ -158,7 +158,10 @@ class ScriptedPeer:
 
 @contextmanager
 def in_background(function: Any, *args: Any, **kwargs: Any) -> Iterator["Outcome"]:
-    """Run a blocking call while the test plays the server; its result (or exception) comes at the end."""
+    """Run a blocking call in a thread while the test plays the server.
+
+    Leaving the block waits for the call and raises its exception.
+    """
     outcome = Outcome(function, args, kwargs)
     yield outcome
     outcome.result()
@@ -180,7 +183,7 @@ class Outcome:
             self.error = error
 
     def wait(self) -> None:
-        """Until the call has ended."""
+        """Wait until the call has ended."""
         self._thread.join(WAIT_S)
         assert not self._thread.is_alive(), "the call never returned"
 

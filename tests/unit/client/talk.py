@@ -1,4 +1,4 @@
-"""What tests often do between a client and the scripted peer."""
+"""Steps that many tests share, between a client and the scripted peer."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ LoggedOn = Callable[..., tuple[Client, Connection]]
 
 
 def log_on(client: Client, peer: ScriptedPeer, seq: int = 0) -> Connection:
-    """Connect and log on; the peer's side of the connection."""
+    """Connect and log on. Returns the peer's side of the connection."""
     opening = Outcome(client.open, (), {})
     connection = peer.accept()
     connection.logon(seq)
@@ -28,7 +28,7 @@ def subscribe(client: Client, connection: Connection, handler: Any, topic: str =
 
 
 def stream_of(client: Client, connection: Connection, **options: Any) -> MessageStream:
-    """Subscribe, let the peer accept it, and give the stream to the caller alone."""
+    """Subscribe and let the peer accept it. Only the caller has a reference to the returned stream."""
     with in_background(client.subscribe, "t", **options) as call:
         connection.ack(connection.expect("subscribe"))
     stream = call.result()
@@ -38,7 +38,7 @@ def stream_of(client: Client, connection: Connection, **options: Any) -> Message
 
 
 def synchronise(client: Client, connection: Connection) -> None:
-    """Until the client has worked on everything the peer has sent."""
+    """Wait until the client has processed everything the peer has sent."""
     with in_background(client.flush):
         connection.ack(connection.expect("flush"), "completed")
 

@@ -153,7 +153,7 @@ def test_client_20_sow_delete(logged_on: LoggedOn) -> None:
     connection.expect_nothing()
 
 
-def test_sow_count_asks_for_counters_only(logged_on: LoggedOn) -> None:
+def test_sow_count_requests_counters_only(logged_on: LoggedOn) -> None:
     """client.md §21 23, [P] part"""
     client, connection = logged_on()
     stray: list[Message] = []
@@ -220,7 +220,7 @@ def test_client_43_44_bookmarks(logged_on: LoggedOn) -> None:
 
 
 def test_client_52_pause_and_resume(logged_on: LoggedOn) -> None:
-    """client.md §21 52, [P] part: one frame each"""
+    """client.md §21 52, [P] part: one frame for each command"""
     client, connection = logged_on()
     for name in "AB":
         subscribe(client, connection, print, sub_id=name, bookmark=EPOCH, pause=True)
@@ -303,7 +303,7 @@ LONE = "\ud800"
     ],
 )
 @pytest.mark.parametrize("stored", [False, True], ids=["plain", "with a store"])
-def test_what_no_server_could_read_is_refused_before_anything_is_sent(
+def test_an_argument_no_server_could_read_is_refused_before_anything_is_sent(
     logged_on: LoggedOn, call: Callable[[Client], object], stored: bool
 ) -> None:
     store = MemoryPublishStore() if stored else None
@@ -312,7 +312,7 @@ def test_what_no_server_could_read_is_refused_before_anything_is_sent(
         call(client)
     assert client.unpersisted_count == 0
     with in_background(client.flush):
-        connection.ack(connection.expect("flush"), "completed")  # nothing came before it
+        connection.ack(connection.expect("flush"), "completed")  # no frame was sent before it
 
 
 def test_names_and_passwords_no_server_could_read_are_refused(
@@ -368,7 +368,7 @@ def test_commands_without_results_give_an_ended_stream(logged_on: LoggedOn) -> N
 
 
 def test_acks_of_other_threads_do_not_mix(logged_on: LoggedOn) -> None:
-    """client.md §1: acks may come in another order than the commands"""
+    """client.md §1: acks may arrive in another order than the commands"""
     client, connection = logged_on()
     calls = [Outcome(client.sow_count, (f"t{n}",), {}) for n in range(8)]
     frames = {frame["t"]: frame for frame in (connection.expect("sow") for _ in range(8))}

@@ -67,7 +67,7 @@ def test_client_1_connect_sends_nothing_and_logon_comes_first(
 
 
 class Recorder:
-    """An authenticator that writes down what it was asked."""
+    """An authenticator that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -177,8 +177,8 @@ def test_small_commands_do_not_wait_for_acknowledgements_of_the_network(
     transport.close()
 
 
-def test_what_goes_to_a_server_on_this_host_is_not_paced(peer: ScriptedPeer) -> None:
-    another_control()  # else it would be so anyway
+def test_a_connection_to_a_server_on_this_host_is_not_paced(peer: ScriptedPeer) -> None:
+    another_control()  # otherwise the socket would have this setting anyway
     transport = dial(parse_uri(peer.uri), timeout_s=WAIT_S)
     assert congestion_control(transport._socket) == b"reno"
     transport.close()
@@ -197,7 +197,7 @@ def test_client_7_logon_options_and_correlation(peer: ScriptedPeer, make_client:
 
 
 def test_connecting_twice_and_again(peer: ScriptedPeer, logged_on: LoggedOn) -> None:
-    """client.md §21 2, [P] part: a second connect is refused; after disconnect the object connects again"""
+    """client.md §21 2, [P] part: a second connect is refused; after disconnect the client can connect again"""
     client, connection = logged_on()
     with pytest.raises(AlreadyConnectedException):
         client.connect()
@@ -220,7 +220,7 @@ def test_a_silent_server_times_the_logon_out(peer: ScriptedPeer, make_client: Ma
     assert not client.connected
 
 
-def test_commands_without_a_connection_say_so(make_client: MakeClient) -> None:
+def test_commands_without_a_connection_raise_an_error_that_names_the_cause(make_client: MakeClient) -> None:
     client = make_client()
     for call in (lambda: client.publish("t", b""), lambda: client.subscribe("t"), client.logon, client.flush):
         with pytest.raises(DisconnectedException):
@@ -254,7 +254,7 @@ def test_the_disconnect_handler_may_reconnect(peer: ScriptedPeer, logged_on: Log
     assert len(errors) == 1
 
 
-def test_state_listeners_are_told(peer: ScriptedPeer, make_client: MakeClient) -> None:
+def test_state_listeners_are_called(peer: ScriptedPeer, make_client: MakeClient) -> None:
     client = make_client(heartbeat=5.0)
     states: list[ConnectionState] = []
     client.add_connection_state_listener(states.append)
@@ -298,10 +298,10 @@ def test_client_63_heartbeats_and_silence(logged_on: LoggedOn) -> None:
     assert "nothing received" in str(lost[0])
 
 
-def test_heartbeats_have_been_asked_for_when_the_logon_returns(
+def test_heartbeats_are_requested_before_the_logon_returns(
     peer: ScriptedPeer, make_client: MakeClient
 ) -> None:
-    """client.md §9.6: the sending thread may be late, and so may whatever stops the process next"""
+    """client.md §9.6: the request does not depend on the sending thread, which may be delayed"""
     client = make_client(heartbeat=60.0)
     client._signal_tx = lambda: None  # type: ignore[method-assign]
     opening = Outcome(client.open, (), {})
@@ -326,7 +326,7 @@ def test_transport_filter_sees_all_bytes(logged_on: LoggedOn) -> None:
 
 
 def test_a_dropped_client_closes_its_connection(peer: ScriptedPeer) -> None:
-    """client.md §19.3: collected while open: ResourceWarning, and no thread keeps it alive"""
+    """client.md §19.3: a client collected while open gives a ResourceWarning, and no thread keeps it alive"""
     client: Client | None = Client("dropped", peer.uri)
     assert client is not None
     with in_background(client.open):
@@ -343,7 +343,7 @@ def test_a_dropped_client_closes_its_connection(peer: ScriptedPeer) -> None:
 
 
 class Proxy:
-    """An HTTP proxy that writes down upgrade requests and passes bytes on (or answers with a status)."""
+    """An HTTP proxy that records upgrade requests and passes bytes on, or answers with a status."""
 
     def __init__(self, target_port: int, status: str) -> None:
         self.requests: list[bytes] = []
@@ -437,12 +437,12 @@ def test_unix_sockets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_server_that_says_nothing_may_want_tls(reset: bool) -> None:
+def test_a_server_that_answers_nothing_may_expect_tls(reset: bool) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     client = Client("plain", f"tcp://127.0.0.1:{listener.getsockname()[1]}/amps/json", timeout=20)
     opening = Outcome(client.open, (), {})
     sock, _ = listener.accept()
-    assert sock.recv(4 if reset else 1 << 16)  # what is not read makes the end a reset
+    assert sock.recv(4 if reset else 1 << 16)  # unread bytes turn the close into a reset
     sock.close()
     opening.wait()
     assert isinstance(opening.error, DisconnectedException)

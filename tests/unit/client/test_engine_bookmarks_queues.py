@@ -27,7 +27,7 @@ def test_client_43_bookmarks_on_the_wire(bookmark: str, wire: str) -> None:
 
 
 class Bookmarks:
-    """A bookmark store that remembers what it was asked."""
+    """A bookmark store that records its calls."""
 
     def __init__(self, recent: str | None) -> None:
         self.recent = recent
@@ -63,8 +63,8 @@ class Bookmarks:
     def close(self) -> None: ...
 
 
-def test_client_44_a_bookmark_store_is_asked_and_told() -> None:
-    """client.md §21 44 and §7: resume point, duplicates, persisted acks"""
+def test_client_44_the_engine_uses_the_bookmark_store() -> None:
+    """client.md §21 44 and §7: the store supplies the resume point, detects duplicates and receives persisted acks"""
     store = Bookmarks("7|8|")
     h = Harness(bookmark_store=store).ready()
     command = Command("subscribe", "t", sub_id="S", bookmark=MOST_RECENT)
@@ -94,7 +94,7 @@ def test_client_44_a_bookmark_store_is_asked_and_told() -> None:
     assert store.released_ids == ["S"]
 
 
-def test_client_44_without_a_store_only_processed_is_asked_for() -> None:
+def test_client_44_without_a_store_only_processed_is_requested() -> None:
     """client.md §21 44"""
     h = Harness().ready()
     h.engine.execute(Command("subscribe", "t", bookmark=EPOCH), Route(RouteKind.COMMAND), h.now)
@@ -102,7 +102,7 @@ def test_client_44_without_a_store_only_processed_is_asked_for() -> None:
 
 
 def test_client_51_replays_with_an_end_end() -> None:
-    """client.md §21 51, the engine's part: ranges at `completed`, top_n after that many messages"""
+    """client.md §21 51, the engine's part: ranges end at `completed`, top_n after that many messages"""
     h = Harness().ready()
     route = Route(RouteKind.COMMAND)
     ticket = h.engine.execute(Command("subscribe", "t", bookmark="[1|1|:1|3|)"), route, h.now)

@@ -1,4 +1,4 @@
-"""The engine's connection: logon, heartbeats, damage, loss, and that it does no input or output."""
+"""The engine's connection: logon, heartbeats, damage and loss. The engine itself does no input or output."""
 
 import ast
 import os
@@ -22,7 +22,7 @@ from tests.unit.client.peer import encode
 
 
 def test_client_1_logon_is_first_and_alone() -> None:
-    """client.md §21 1: what others want to send meanwhile waits behind the ack"""
+    """client.md §21 1: other commands wait until the logon is acknowledged"""
     h = Harness(version="1.2:python")
     h.connect()
     assert h.sent() == []
@@ -79,7 +79,7 @@ def test_a_refused_logon_leaves_the_connection_not_logged_on() -> None:
 
 
 def test_heartbeats_beat_each_interval_and_answer_the_server() -> None:
-    """client.md §9.6: `start` in whole seconds, a beat each interval and one per server heartbeat"""
+    """client.md §9.6: `start` in whole seconds, a beat in each interval and one for each heartbeat of the server"""
     h = Harness(heartbeat_s=1.5)
     h.logon()
     assert [frame.get("o") for frame in h.sent()] == [None, "start,2"]
@@ -94,7 +94,7 @@ def test_heartbeats_beat_each_interval_and_answer_the_server() -> None:
 
 
 def test_silence_counts_only_while_reading() -> None:
-    """client.md §21 33: a slow handler must not look like a dead server"""
+    """client.md §21 33: silence during a slow handler does not count as a dead server"""
     h = Harness(heartbeat_s=1.0)
     h.ready()
     assert h.engine.silence_deadline() == pytest.approx(102.0)
@@ -142,7 +142,7 @@ def test_frames_may_be_split_anywhere(cuts: list[int]) -> None:
     assert [data for _, data in delivered(h.events())] == [b"%d" % n for n in range(12)]
 
 
-def test_a_lost_connection_fails_what_waits_and_ends_every_route() -> None:
+def test_a_lost_connection_fails_pending_commands_and_ends_every_route() -> None:
     h = Harness().ready()
     route = h.subscribe("A")
     ticket = h.engine.execute(Command("flush"), None, h.now)

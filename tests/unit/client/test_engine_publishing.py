@@ -17,7 +17,7 @@ from tests.unit.client.peer import split_frames
 
 
 def test_replay_comes_before_everything_else_and_takes_in_new_publishes() -> None:
-    """client.md §19.10: order of numbers is order on the wire, commands wait behind the replay"""
+    """client.md §19.10: messages are sent in the order of their numbers, and commands wait for the end of the replay"""
     store = MemoryPublishStore()
     h = Harness(publish_store=store).ready()
     template = PublishTemplate("publish", "t")
@@ -75,12 +75,12 @@ def test_acks_during_replay_shorten_it() -> None:
     assert h.engine.phase is Phase.READY
 
 
-def test_numbers_start_above_what_the_server_has() -> None:
+def test_numbers_start_above_the_server_s_last() -> None:
     h = Harness(publish_store=MemoryPublishStore()).ready(seq=41)
     assert h.engine.publish_body(PublishTemplate("publish", "t"), b"") == 42
 
 
-def test_client_56_a_lagging_server_is_an_error_if_asked_for() -> None:
+def test_client_56_a_lagging_server_is_an_error_if_configured() -> None:
     """client.md §21 56, the engine's part"""
     store = MemoryPublishStore(error_on_publish_gap=True)
     store.open("me")
@@ -97,7 +97,7 @@ def test_client_56_a_lagging_server_is_an_error_if_asked_for() -> None:
 
 
 def test_publishing_with_a_store_needs_a_logon() -> None:
-    """client.md §20: there is no starting number before"""
+    """client.md §20: before the logon there is no starting number"""
     h = Harness(publish_store=MemoryPublishStore())
     h.connect()
     with pytest.raises(UsageException):
@@ -108,7 +108,7 @@ def test_publishing_with_a_store_needs_a_logon() -> None:
     assert plain.sent()[0].header == {"c": "publish", "t": "t"}
 
 
-def test_client_58_a_refused_write_is_told_with_its_data() -> None:
+def test_client_58_a_refused_write_is_reported_with_its_data() -> None:
     """client.md §21 58, the engine's part: acks in order, a failure in the middle"""
     store = MemoryPublishStore()
     h = Harness(publish_store=store).ready()

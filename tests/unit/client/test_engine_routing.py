@@ -1,4 +1,4 @@
-"""What the engine does with received messages and acknowledgements: which route, which ticket, or nobody."""
+"""Routing in the engine: the route or ticket of each received message and acknowledgement, or neither."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.unit.client.harness import Harness, delivered
 
 
 def test_client_17_one_message_for_several_subscriptions() -> None:
-    """client.md §21 17, for ids the short way takes and ids it does not"""
+    """client.md §21 17, for ids of the fast path and ids beyond it"""
     h = Harness().ready()
     for sub_id in ("A", "B", 'odd"id', "ä"):
         h.subscribe(sub_id)
@@ -110,7 +110,7 @@ def test_client_18_late_messages_of_ended_subscriptions() -> None:
 
 
 def test_client_22_conflated_acks_without_a_store() -> None:
-    """client.md §21 22: a persisted ack without command id belongs to nobody"""
+    """client.md §21 22: a persisted ack without command id belongs to no ticket"""
     h = Harness().ready()
     h.engine.execute(Command("publish", "t", ack_type="persisted"), Route(RouteKind.COMMAND), h.now)
     h.receive({"c": "ack", "a": "persisted", "status": "success", "s": 7})
@@ -121,7 +121,7 @@ def test_client_22_conflated_acks_without_a_store() -> None:
     assert [type(event) for event in h.events()] == [Global, LastChance]
 
 
-def test_client_22_asked_for_acks_reach_the_route() -> None:
+def test_client_22_requested_acks_reach_the_route() -> None:
     """client.md §21 22"""
     h = Harness().ready()
     route = Route(RouteKind.COMMAND)
@@ -133,7 +133,7 @@ def test_client_22_asked_for_acks_reach_the_route() -> None:
     assert isinstance(end, StreamEnd)
 
 
-def test_a_query_ends_with_its_group_and_the_acks_asked_for() -> None:
+def test_a_query_ends_with_its_group_and_the_requested_acks() -> None:
     h = Harness().ready()
     route = Route(RouteKind.COMMAND)
     ticket = h.engine.execute(Command("sow", "t", ack_type="stats"), route, h.now)

@@ -1,4 +1,4 @@
-"""A client in a forked child: unusable, harmless to the parent (client.md §19.3)."""
+"""A client in a forked child: unusable there, and without effect on the parent (client.md §19.3)."""
 
 import os
 import select
@@ -56,12 +56,14 @@ FOR_STREAMS_AND_TIMERS = {
 
 def fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads is the point
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # forking with threads is the purpose of these tests
         return os.fork()
 
 
 def in_child(call: Callable[[], object]) -> str:
-    """What a call does in a forked child: the name of what it raises, or `returned`."""
+    """The outcome of a call in a forked child: the name of the exception, or `returned`."""
     reader, writer = os.pipe()
     child = fork()
     if child == 0:
@@ -90,14 +92,16 @@ def test_every_call_is_tried() -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("stored", [False, True], ids=["plain", "with a store"])
-def test_client_19_3_calls_in_a_forked_child_say_so(logged_on: LoggedOn, name: str, stored: bool) -> None:
-    """client.md §19.3: not usable after a fork in the child."""
+def test_client_19_3_calls_in_a_forked_child_are_refused(
+    logged_on: LoggedOn, name: str, stored: bool
+) -> None:
+    """client.md §19.3: the client cannot be used in a forked child."""
     client, connection = logged_on(publish_store=MemoryPublishStore() if stored else None)
     assert in_child(lambda: CALLS[name](client)) == "UsageException"
     synchronise(client, connection)
 
 
-def test_a_lock_held_while_forking_holds_nothing_up(logged_on: LoggedOn) -> None:
+def test_a_lock_held_while_forking_blocks_no_call_in_the_child(logged_on: LoggedOn) -> None:
     client, connection = logged_on(publish_store=MemoryPublishStore())
     with client._lock, client._room, client._discarded:
         assert in_child(lambda: client.publish("t", b"x")) == "UsageException"
@@ -106,7 +110,7 @@ def test_a_lock_held_while_forking_holds_nothing_up(logged_on: LoggedOn) -> None
 
 
 def test_the_child_may_close_and_drop_what_it_inherited(logged_on: LoggedOn) -> None:
-    """As `with` does on the way out of a child that ends by sys.exit."""
+    """This happens when a child ends by sys.exit inside a `with` block."""
     client, connection = logged_on()
     stream = stream_of(client, connection)
     assert in_child(stream.close) == "returned"
@@ -120,7 +124,7 @@ def test_the_child_may_close_and_drop_what_it_inherited(logged_on: LoggedOn) -> 
 
 
 @pytest.mark.parametrize("read", [next, MessageStream.get, MessageStream.to_list])
-def test_streams_do_not_wait_in_the_child_for_what_cannot_come(logged_on: LoggedOn, read: Any) -> None:
+def test_streams_in_the_child_do_not_wait_for_messages(logged_on: LoggedOn, read: Any) -> None:
     client, connection = logged_on()
     stream = stream_of(client, connection)
     connection.publish(stream.sub_id or "", b"buffered")
@@ -130,7 +134,7 @@ def test_streams_do_not_wait_in_the_child_for_what_cannot_come(logged_on: Logged
 
 
 def fork_in_a_handler() -> None:
-    """The child goes on as the receive thread, with the parent's socket: it must leave that alone."""
+    """The child returns into the receive thread with the parent's socket, and must not use it."""
     with closing(ScriptedPeer()) as peer, closing(Client("forking", peer.uri)) as client:
         connection = log_on(client, peer)
         called = threading.Event()
@@ -141,7 +145,7 @@ def fork_in_a_handler() -> None:
             if message.data == b"fork":
                 child = fork()
                 if child == 0:
-                    signal.alarm(int(2 * WAIT_S))  # it is killed before
+                    signal.alarm(int(2 * WAIT_S))  # the parent kills the child before the alarm
                     return
                 children.append(child)
             called.set()
@@ -158,8 +162,10 @@ def fork_in_a_handler() -> None:
 
 
 def test_a_handler_may_fork() -> None:
-    """In a process of its own: such a child drops what is local to the main thread, so that connections which
-    libraries keep there (that of PySpark to its JVM) are shut down for both.
+    """The test runs in a process of its own.
+
+    A forked child of the handler's thread drops objects local to the main thread. Connections that libraries keep
+    there, such as PySpark's to its JVM, are then shut down for both processes.
     """
     process = get_context("spawn").Process(target=fork_in_a_handler)
     process.start()

@@ -74,8 +74,8 @@ def test_client_53_unacknowledged_publishes_are_sent_again(peer: ScriptedPeer, l
     assert connection.expect("publish")["s"] == 101
 
 
-def test_a_publish_with_the_connection_lost_under_it_is_kept(peer: ScriptedPeer, logged_on: LoggedOn) -> None:
-    """Publishing never half-succeeds: it raises and has stored nothing, or the message is in the store."""
+def test_a_publish_during_a_lost_connection_is_kept(peer: ScriptedPeer, logged_on: LoggedOn) -> None:
+    """A publish either raises and stores nothing, or the message is in the store."""
     client, connection = logged_on(publish_store=MemoryPublishStore())
     published = 0
 
@@ -97,7 +97,7 @@ def test_a_publish_with_the_connection_lost_under_it_is_kept(peer: ScriptedPeer,
 def test_client_55_publish_flush_waits_for_persisted_acks(logged_on: LoggedOn) -> None:
     """client.md §21 55"""
     client, connection = logged_on(publish_store=MemoryPublishStore())
-    client.publish_flush()  # nothing to wait for
+    client.publish_flush()  # returns at once, since nothing is unacknowledged
     for _ in range(3):
         client.publish("t", b"x")
     with pytest.raises(TimedOutException):
@@ -113,7 +113,7 @@ def test_client_55_publish_flush_waits_for_persisted_acks(logged_on: LoggedOn) -
 
 
 def test_client_55_publish_flush_does_not_wait_for_later_publishes(logged_on: LoggedOn) -> None:
-    """client.md §21 55: for everything before the call, while another thread publishes on."""
+    """client.md §21 55: it waits for messages published before the call, while another thread publishes."""
     client, connection = logged_on(publish_store=MemoryPublishStore())
     client.publish("t", b"1")
     connection.expect("publish")
@@ -137,7 +137,7 @@ def test_publish_flush_ends_when_the_connection_does(logged_on: LoggedOn) -> Non
 
 
 def test_client_57_a_full_store_makes_publish_wait(logged_on: LoggedOn) -> None:
-    """client.md §21 57"""
+    """client.md §21 57: publish waits for room"""
     client, connection = logged_on(publish_store=MemoryPublishStore(max_bytes=1))
     assert client.publish("t", b"1") == 1
     call = Outcome(client.publish, ("t", b"2"), {})
@@ -149,7 +149,7 @@ def test_client_57_a_full_store_makes_publish_wait(logged_on: LoggedOn) -> None:
 
 
 def test_client_57_a_full_store_may_raise(logged_on: LoggedOn) -> None:
-    """client.md §21 57: no number is used"""
+    """client.md §21 57: publish raises and uses no number"""
     client, connection = logged_on(publish_store=MemoryPublishStore(max_bytes=1, on_full="raise"))
     client.publish("t", b"1")
     with pytest.raises(StoreFullException):
@@ -181,7 +181,7 @@ def test_a_publish_waiting_for_room_ends_with_an_own_disconnect(logged_on: Logge
 
 
 def test_a_publish_waiting_for_room_is_not_held_up_by_an_unread_stream(logged_on: LoggedOn) -> None:
-    """client.md §19.4: push-back stops while a thread of the client waits for an ack"""
+    """client.md §19.4: the receive thread does not wait for a full stream while another thread waits for an ack"""
     client, connection = logged_on(publish_store=MemoryPublishStore(max_bytes=1), max_depth=5)
     with in_background(client.subscribe, "t") as subscribing:
         connection.ack(connection.expect("subscribe"))

@@ -44,7 +44,7 @@ def test_client_37_an_ack_is_a_sow_delete(logged_on: LoggedOn) -> None:
 
 
 def test_client_38_a_batch_is_never_larger_than_the_backlog(logged_on: LoggedOn) -> None:
-    """client.md §21 38, [P] part"""
+    """client.md §21 38, [P] part: batches are bounded by the backlog"""
     client, connection = logged_on(ack_batch_size=100)
     with queue_stream(client, connection, 5) as stream:
         deliver(connection, stream, *range(1, 11))
@@ -67,7 +67,7 @@ def test_client_39_partial_batches_go_out_after_the_timeout(logged_on: LoggedOn)
         connection.expect_nothing(0.3)
 
 
-def test_client_39_a_timeout_that_is_not_given_is_a_second(logged_on: LoggedOn) -> None:
+def test_client_39_the_default_timeout_is_a_second(logged_on: LoggedOn) -> None:
     """client.md §21 39"""
     client, connection = logged_on(ack_batch_size=10)
     with queue_stream(client, connection) as stream:
@@ -95,7 +95,7 @@ def test_client_39_42_without_timeout_only_flush_and_close_send(logged_on: Logge
 
 
 def test_client_40_auto_ack_of_handlers(logged_on: LoggedOn) -> None:
-    """client.md §21 40: after the handler returned; `cancel` if it raised"""
+    """client.md §21 40: acknowledged after the handler returned; with `cancel` if it raised"""
     client, connection = logged_on(auto_ack=True)
     client.set_exception_listener(lambda _error: None)
     seen: list[bytes] = []
@@ -118,7 +118,7 @@ def test_client_40_auto_ack_of_handlers(logged_on: LoggedOn) -> None:
 
 
 def test_client_40_auto_ack_of_streams(logged_on: LoggedOn) -> None:
-    """client.md §21 40: message n is acknowledged when n + 1 is asked for"""
+    """client.md §21 40: message n is acknowledged when message n + 1 is requested"""
     client, connection = logged_on(auto_ack=True)
     stream = queue_stream(client, connection)
     deliver(connection, stream, 1, 2)

@@ -1,4 +1,4 @@
-"""Clients with one name wait, longer each time, before they take it from one another."""
+"""Clients with the same name wait before they take the name from each other, longer each time."""
 
 import contextlib
 import threading
@@ -34,7 +34,7 @@ def test_waits_grow_to_a_limit() -> None:
         full_s = min(2 * full_s, LONGEST_WAIT_S)
 
 
-def test_other_ends_of_a_connection_are_not_waited_for() -> None:
+def test_other_disconnects_cause_no_wait() -> None:
     rivals = Rivals(Clock())
     assert rivals.wait_s(None) == 0
     assert rivals.wait_s(DisconnectedException("the server closed the connection")) == 0
@@ -42,7 +42,7 @@ def test_other_ends_of_a_connection_are_not_waited_for() -> None:
     assert rivals.take_overs == 0
 
 
-def test_after_a_quiet_time_waits_begin_anew() -> None:
+def test_after_a_quiet_time_waits_start_again_at_the_minimum() -> None:
     clock = Clock()
     rivals = Rivals(clock)
     for _ in range(5):
@@ -52,7 +52,7 @@ def test_after_a_quiet_time_waits_begin_anew() -> None:
     assert rivals.take_overs == 1
 
 
-def test_two_that_wait_do_not_wait_in_step() -> None:
+def test_waits_of_two_clients_differ() -> None:
     assert len({Rivals(Clock()).wait_s(taken()) for _ in range(20)}) > 1
 
 

@@ -1,4 +1,4 @@
-"""Streams, handlers, threads: what runs where, and what happens when somebody is slow."""
+"""Streams, handlers and threads: the thread in which each one runs, and the effect of slow consumers."""
 
 import gc
 import logging
@@ -52,7 +52,7 @@ def test_client_25_a_raising_handler_stops_nothing(
 
 
 def test_client_26_waiting_commands_in_handlers(logged_on: LoggedOn) -> None:
-    """client.md §21 26: refused inline, fine with a dispatch thread"""
+    """client.md §21 26: refused with inline dispatch, allowed with a dispatch thread"""
     outcomes: list[Any] = []
     done = threading.Event()
     for dispatch in ("inline", "thread"):
@@ -253,7 +253,7 @@ def test_client_32_messages_can_be_kept(logged_on: LoggedOn) -> None:
 
 
 def test_client_33_a_slow_handler_does_not_cost_the_connection(logged_on: LoggedOn) -> None:
-    """client.md §21 33: beats go out on time, and silence is not counted against the server"""
+    """client.md §21 33: beats are sent on time, and silence during the handler is not counted against the server"""
     client, connection = logged_on(heartbeat=1.5)
     release = threading.Event()
     sub_id = subscribe_past_heartbeat(client, connection, lambda _message: release.wait(WAIT_S))
@@ -261,7 +261,7 @@ def test_client_33_a_slow_handler_does_not_cost_the_connection(logged_on: Logged
     beats = [connection.expect("heartbeat")["o"] for _ in range(3)]
     release.set()
     assert beats == ["beat"] * 3
-    time.sleep(0.3)  # the client reads again, finds nothing, and must not hold the handler's time against us
+    time.sleep(0.3)  # the client reads again, finds nothing, and must not count the handler's time as silence
     connection.send({"c": "heartbeat"})
     connection.expect("heartbeat")
     assert client.connected
@@ -277,8 +277,8 @@ def subscribe_past_heartbeat(client: Client, connection: Connection, handler: An
     return str(call.result())
 
 
-def test_client_34_numbers_rise_on_the_wire_whoever_publishes(logged_on: LoggedOn) -> None:
-    """client.md §21 34"""
+def test_client_34_numbers_rise_on_the_wire_with_several_publishing_threads(logged_on: LoggedOn) -> None:
+    """client.md §21 34: each thread's messages stay in their order"""
     client, connection = logged_on(publish_store=MemoryPublishStore())
 
     def publish(thread: int) -> None:
@@ -308,7 +308,7 @@ def test_a_lone_publish_is_sent_at_once_and_a_burst_whole(logged_on: LoggedOn) -
 
 
 def test_handlers_run_on_the_receive_thread_and_may_send(logged_on: LoggedOn) -> None:
-    """client.md §5.2: publishing, acknowledging and closing in a handler are fine"""
+    """client.md §5.2: a handler may publish, acknowledge and close"""
     client, connection = logged_on()
     started: list[str] = []
     client.set_receive_started_callback(lambda: started.append(threading.current_thread().name))
@@ -372,7 +372,7 @@ def test_disconnecting_does_not_wait_for_full_buffers(logged_on: LoggedOn) -> No
         assert len(stream.to_list()) >= 5
 
 
-def test_streams_are_for_use_in_another_thread_than_the_receiver(logged_on: LoggedOn) -> None:
+def test_streams_are_read_in_another_thread_than_the_receiver(logged_on: LoggedOn) -> None:
     client, connection = logged_on()
     stream = stream_of(client, connection)
     sub_id = str(stream.sub_id)
@@ -393,7 +393,7 @@ def test_streams_are_for_use_in_another_thread_than_the_receiver(logged_on: Logg
     assert not consumer.is_alive()
 
 
-def test_streams_show_what_they_are(logged_on: LoggedOn) -> None:
+def test_streams_have_a_telling_repr(logged_on: LoggedOn) -> None:
     client, connection = logged_on()
     stream = stream_of(client, connection, sub_id="S")
     connection.publish("S")
@@ -405,7 +405,9 @@ def test_streams_show_what_they_are(logged_on: LoggedOn) -> None:
         stream.set_timeout(-1)
 
 
-def test_connecting_again_in_the_handler_that_disconnected_says_when_it_can_be(logged_on: LoggedOn) -> None:
+def test_connecting_again_in_a_handler_raises_an_error_that_says_when_it_is_possible(
+    logged_on: LoggedOn,
+) -> None:
     client, connection = logged_on()
     raised: list[BaseException] = []
     client.set_exception_listener(raised.append)

@@ -1,4 +1,4 @@
-"""Every call of the client ends at its timeout, whatever it waits for: here a server that reads nothing."""
+"""Every call of the client ends at its timeout, tested against a server that reads nothing."""
 
 import socket
 import ssl
@@ -23,7 +23,7 @@ from tests.unit.client.peer import Outcome
 from tests.unit.client.talk import wait_for
 
 LARGE = b"x" * (8 << 20)
-"""More than the buffers of a connection hold."""
+"""More bytes than the buffers of a connection hold."""
 TIMEOUT_S = 0.2
 
 
@@ -37,7 +37,7 @@ def contexts(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 @pytest.fixture(params=["tcp", "tcps", "unix"])
 def stuck(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StuckServer, Client]]:
-    """The server, and a client of it without a store that is logged on and has sent more than is read."""
+    """A server that does not read, and a logged-on client without a store that has filled the connection's buffers."""
     server, client = stuck_client(request.param, tmp_path)
     yield server, client
     server.close()
@@ -82,7 +82,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
 
 
 def test_every_call_ends_when_the_server_does_not_read(stuck: tuple[StuckServer, Client]) -> None:
-    """Nothing of what timed out was sent; what was begun before arrives whole, and the client is as good as before."""
+    """A call that timed out has sent nothing. An earlier message arrives whole, and the client remains usable."""
     server, client = stuck
     for name, call in CALLS.items():
         outcome = Outcome(call, (client,), {})
@@ -97,14 +97,16 @@ def test_every_call_ends_when_the_server_does_not_read(stuck: tuple[StuckServer,
 
 
 @pytest.mark.parametrize("call", ["disconnect", "close"])
-def test_leaving_ends_when_the_server_does_not_read(stuck: tuple[StuckServer, Client], call: str) -> None:
+def test_disconnecting_ends_when_the_server_does_not_read(
+    stuck: tuple[StuckServer, Client], call: str
+) -> None:
     _, client = stuck
     outcome = Outcome(getattr(client, call), (), {})
     outcome.result()
     assert not client.connected
 
 
-def test_leaving_waits_for_what_is_still_to_be_read(stuck: tuple[StuckServer, Client]) -> None:
+def test_disconnecting_waits_until_pending_data_is_read(stuck: tuple[StuckServer, Client]) -> None:
     server, client = stuck
     leaving = Outcome(client.disconnect, (), {"timeout": 20})
     _, body = server.read()
@@ -113,7 +115,7 @@ def test_leaving_waits_for_what_is_still_to_be_read(stuck: tuple[StuckServer, Cl
 
 
 def test_calls_end_while_another_thread_waits_without_end(stuck: tuple[StuckServer, Client]) -> None:
-    """It holds the lock of those that send, and must not make them wait for longer than they want."""
+    """The waiting thread holds the send lock. Other threads must still end at their own timeouts."""
     server, client = stuck
     patient = Outcome(client.publish, ("t", b"patient"), {"timeout": None})
     for name in ("publish", "flush", "subscribe"):
@@ -124,7 +126,7 @@ def test_calls_end_while_another_thread_waits_without_end(stuck: tuple[StuckServ
     patient.result()
 
 
-def test_a_thread_that_waits_without_end_is_told_that_the_connection_is_gone(
+def test_a_thread_that_waits_without_end_gets_an_error_when_the_connection_is_lost(
     stuck: tuple[StuckServer, Client],
 ) -> None:
     server, client = stuck
@@ -164,7 +166,7 @@ def test_a_publish_that_timed_out_is_not_in_the_store_and_nothing_else_is_lost(
 
 
 def test_a_publish_that_waits_for_room_in_the_store_ends(tmp_path: Path) -> None:
-    """client.md §21 57: it waits for an acknowledgement, but not for ever."""
+    """client.md §21 57: publish waits for an acknowledgement until its timeout."""
     server = StuckServer()
     store = MemoryPublishStore(max_bytes=1)
     client = Client("full", server.uri, publish_store=store, timeout=20)
@@ -185,9 +187,9 @@ def test_a_publish_that_waits_for_room_in_the_store_ends(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("query", ["", "?http_preflight=true"])
 @pytest.mark.parametrize("scheme", ["tcp", "tcps"])
-def test_connecting_ends_when_the_server_says_nothing(scheme: str, query: str, tmp_path: Path) -> None:
-    """Of a TLS handshake, a preflight or a logon that nobody answers."""
-    server = StuckServer()  # nobody accepts what the system has connected
+def test_connecting_ends_when_the_server_answers_nothing(scheme: str, query: str, tmp_path: Path) -> None:
+    """Connecting ends although the server does not answer a TLS handshake, a preflight or a logon."""
+    server = StuckServer()  # the kernel completes the connection, but the server never accepts it
     client = Client("early", f"{scheme}://127.0.0.1:{server.port}/amps/json{query}", timeout=TIMEOUT_S)
     try:
         outcome = Outcome(client.open, (), {})
@@ -232,8 +234,8 @@ def test_connecting_ends_while_the_name_is_looked_up(monkeypatch: pytest.MonkeyP
     client.close()
 
 
-def test_a_server_that_reads_slowly_gets_all_in_order(stuck: tuple[StuckServer, Client]) -> None:
-    """Many threads publish, most wait; no frame is cut by another one, and each thread's are in their order."""
+def test_a_server_that_reads_slowly_gets_all_messages_in_order(stuck: tuple[StuckServer, Client]) -> None:
+    """With many publishing threads, of which most wait, frames stay whole and each thread's messages stay in order."""
     server, client = stuck
     client.timeout = 20
 

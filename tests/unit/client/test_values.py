@@ -1,4 +1,4 @@
-"""Values of the client: connection strings, options, commands, messages, codecs. No connection is made."""
+"""Value types of the client: connection strings, options, commands, messages, codecs. No connection is made."""
 
 import contextlib
 import inspect
@@ -144,7 +144,7 @@ def test_intervals_take_the_largest_exact_unit(seconds: Any, text: str) -> None:
     assert settings.options == f"conflation={text}"
 
 
-def test_option_names_see_through_brackets() -> None:
+def test_option_names_are_found_despite_brackets() -> None:
     assert option_names("replace, select=[-/,+/oof],max_backlog= 7,") == {"replace", "select", "max_backlog"}
 
 
@@ -182,7 +182,7 @@ NUMBER_FIELDS = ("expiration", "batch_size", "top_n", "sequence")
 
 
 @pytest.mark.parametrize("name", ["command", *TEXT_FIELDS])
-def test_no_header_field_takes_what_utf8_cannot_express(name: str) -> None:
+def test_no_header_field_takes_text_that_utf8_cannot_express(name: str) -> None:
     command = Command("subscribe", "t")
     setattr(command, name, "x\ud800")
     with pytest.raises(ValueError, match=name):
@@ -239,14 +239,14 @@ def test_the_data_of_a_command_is_bytes_or_text(value: Any) -> None:
         ({"dispatch": "pool"}, ValueError, "inline"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_when_the_client_is_made(
+def test_invalid_settings_are_refused_when_the_client_is_made(
     options: dict[str, Any], error: type[Exception], told: str
 ) -> None:
     with pytest.raises(error, match=told):
         Client("x", **options)
 
 
-def test_a_connection_string_in_the_place_of_the_name_is_noticed() -> None:
+def test_a_connection_string_in_the_place_of_the_name_is_refused() -> None:
     with pytest.raises(InvalidUriException, match="first argument is the client's name"):
         Client("tcp://localhost:9007/amps/json").connect()
     with pytest.raises(TypeError, match="connection string"):
@@ -265,14 +265,14 @@ def test_a_connection_string_in_the_place_of_the_name_is_noticed() -> None:
         "unix://bob:secret@h:1/amps/json",
     ],
 )
-def test_passwords_are_not_shown_with_what_is_wrong(text: str) -> None:
+def test_errors_do_not_show_passwords(text: str) -> None:
     with pytest.raises(ConnectionException) as raised:
         parse_uri(text)
     assert "bob:***@" in str(raised.value)
     assert "cret" not in str(raised.value)
 
 
-def test_messages_show_what_they_are() -> None:
+def test_messages_have_a_telling_repr() -> None:
     assert repr(Message(b'{"c":"p","t":"ord","pw":"secret"}{}')) == (
         "Message({'cmd': 'publish', 'topic': 'ord'}, 2 bytes)"
     )
@@ -301,7 +301,7 @@ def test_command_setters_chain_and_copies_are_independent() -> None:
 
 def test_message_fields_are_lazy_and_absent_fields_none() -> None:
     message = Message(b'{"c":"p","t":"ord","sids":"a,b","bm":"1|2|","l":2,"x":"abc="}{}')
-    assert message.data == b"{}"  # found without the header
+    assert message.data == b"{}"  # found without parsing the header
     assert message._header is None
     assert (message.command, message.topic, message.bookmark) == ("publish", "ord", "1|2|")
     assert message.sub_ids == ("a", "b")
@@ -312,7 +312,7 @@ def test_message_fields_are_lazy_and_absent_fields_none() -> None:
     assert message.ack_type == AckType.NONE
     assert message.to_dict()["data"] == b"{}"
     assert message.json() == {}
-    message.ack()  # no client, no effect
+    message.ack()  # a message without a client, so the call has no effect
 
 
 def test_message_body_begins_after_braces_in_strings() -> None:
@@ -322,13 +322,13 @@ def test_message_body_begins_after_braces_in_strings() -> None:
     assert bytes(message.view) == message.data
 
 
-def test_messages_with_damaged_text_say_so() -> None:
+def test_messages_with_damaged_text_raise_an_error_that_names_it() -> None:
     with pytest.raises(UnicodeDecodeError):
         _ = Message(b'{"c":"p","t":"t"}\xff').text
 
 
 def test_failure_reasons_become_exceptions() -> None:
-    """client.md §19.9, and what the server says about features it has not got yet"""
+    """client.md §19.9, and the server's reasons for features that do not exist yet"""
     error = exception_for("Bad Filter: at 3", "subscribe", command_id="7")
     assert type(error) is BadFilterException
     assert isinstance(error, BadFilter)
@@ -364,9 +364,9 @@ _DOCUMENT = {
 }  # fmt: skip
 
 
-def test_bson_documents_come_back() -> None:
+def test_bson_documents_are_decoded_as_they_were_encoded() -> None:
     assert decode_bson(encode_bson(_DOCUMENT)) == _DOCUMENT
-    # The example of the public specification.
+    # The example in the BSON specification.
     assert encode_bson({"hello": "world"}) == (b"\x16\x00\x00\x00\x02hello\x00\x06\x00\x00\x00world\x00\x00")
     assert codec_for("bson").decode(codec_for("bson").encode({"a": 1})) == {"a": 1}
 

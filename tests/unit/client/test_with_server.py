@@ -1,4 +1,4 @@
-"""The client against a server, where a scripted peer would prove nothing."""
+"""The client against a real server, for behaviour that a scripted peer cannot prove."""
 
 import queue
 
@@ -11,7 +11,10 @@ from tests.support.server import StartServer
 
 
 def test_a_subscription_is_paused_and_resumed(start_server: StartServer) -> None:
-    """protocol.md D16, transaction_log.md §9: no topic is needed, so none is missed; nothing is lost meanwhile."""
+    """protocol.md D16, transaction_log.md §9: pausing needs no topic.
+
+    Messages published meanwhile are delivered later.
+    """
     server = start_server(log_topics=[".*"])
     got: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
@@ -35,7 +38,7 @@ def test_a_subscription_is_paused_and_resumed(start_server: StartServer) -> None
 
 
 def test_a_stream_ends_with_its_range_or_its_number(start_server: StartServer) -> None:
-    """client.md §19.4: replays with `top_n` or a range end by themselves, also if a filter leaves nothing."""
+    """client.md §19.4: replays with `top_n` or a range end by themselves, even if the filter matches no message."""
     server = start_server(log_topics=[".*"])
     with Client("ending", f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
         for number in range(5):

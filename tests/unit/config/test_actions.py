@@ -1,4 +1,4 @@
-"""Actions and the administration interface in a configuration: what is accepted, what is refused, and where."""
+"""Actions and the administration interface in a configuration: accepted and refused elements, with their places."""
 
 import re
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_operations_9_1_steps_keep_the_order_of_the_file() -> None:
 
 @pytest.mark.parametrize("alias", sorted(ALIASES))
 def test_operations_9_7_aliases(alias: str) -> None:
-    """operations.md §9.7: names that the documents use mean the module that they mean."""
+    """operations.md §9.7: other names of modules in the documents mean the same modules."""
     known = {**EVENTS, **STEPS, **CONDITIONS}
     assert ALIASES[alias] in known
     assert alias not in known
@@ -149,15 +149,15 @@ def test_operations_9_7_plural_names() -> None:
         (step("nothing"), "On", "the required element On is missing"),
     ],
 )
-def test_operations_9_what_is_wrong_is_said_with_file_and_line(inner: str, place: str, text: str) -> None:
-    """operations.md §13 9: an action that cannot work keeps the server from starting."""
+def test_operations_9_errors_have_file_and_line(inner: str, place: str, text: str) -> None:
+    """operations.md §13 9: an action that cannot work prevents the start."""
     found = errors(inner)
     assert [line for line in found if text in line and line.startswith("a.xml:1: error: ")], found
     assert [line for line in found if f"AMPSConfig/Actions/Action/{place}: " in line], found
 
 
 def test_transaction_log_r30_archiving_needs_a_directory() -> None:
-    """transaction_log.md §20 30: without JournalArchiveDirectory nothing could work."""
+    """transaction_log.md §20 30: archiving without JournalArchiveDirectory is refused."""
     (error,) = errors(STARTUP + step("archive-journal", "<Age>1d</Age>"), LOG)
     assert "add JournalArchiveDirectory to TransactionLog" in error
 
@@ -165,14 +165,14 @@ def test_transaction_log_r30_archiving_needs_a_directory() -> None:
 @pytest.mark.parametrize(
     "name", sorted(name for name in {**EVENTS, **STEPS} if {**EVENTS, **STEPS}[name].later)
 )
-def test_what_is_not_built_is_refused_by_name(name: str) -> None:
+def test_modules_that_are_not_built_are_refused_by_name(name: str) -> None:
     element = "On" if "-on-" in name else "Do"
     inner = module(element, name) + (STARTUP if element == "Do" else "")
     (error,) = errors(inner)
     assert re.search(r"not supported yet: .{5,}", error)
 
 
-def test_a_delta_publish_waits_for_sow_topics() -> None:
+def test_a_delta_publish_is_refused_until_sow_topics_exist() -> None:
     options = "<Topic>t</Topic><MessageType>json</MessageType><Data>d</Data><Delta>true</Delta>"
     (error,) = errors(STARTUP + step("publish-message", options))
     assert "not supported yet: delta publishes" in error
@@ -184,7 +184,7 @@ def test_options_with_variables_are_checked_when_they_run() -> None:
     assert not action(inner).findings
 
 
-def test_a_command_that_a_request_can_make_is_warned_of() -> None:
+def test_a_command_with_text_of_a_request_gives_a_warning() -> None:
     admin = "<Admin><InetAddr>8085</InetAddr></Admin>"
     by_path = module("On", "amps-action-on-admin", "<Path>p</Path>")
     command = step("execute-system", "<Command>echo {{A}}</Command>")
@@ -193,7 +193,7 @@ def test_a_command_that_a_request_can_make_is_warned_of() -> None:
     assert not action(STARTUP + command, admin).findings
 
 
-def test_an_action_that_nobody_can_ask_for_is_warned_of() -> None:
+def test_an_action_that_no_request_can_start_gives_a_warning() -> None:
     (finding,) = action(module("On", "amps-action-on-admin", "<Path>p</Path>") + step("nothing")).findings
     assert "add it" in finding.text
 
@@ -258,7 +258,7 @@ def test_operations_35_without_an_address_there_is_no_interface() -> None:
         ("<Authentication><Module>m</Module></Authentication>", "no authentication module"),
     ],
 )
-def test_operations_4_what_is_wrong_in_admin(inner: str, text: str) -> None:
+def test_operations_4_errors_in_admin(inner: str, text: str) -> None:
     """operations.md §4"""
     with pytest.raises(ConfigError) as refusal:
         read(f"<Admin><InetAddr>8085</InetAddr>{inner}</Admin>")

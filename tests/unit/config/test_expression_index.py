@@ -1,4 +1,4 @@
-"""The index of expressions: what one requires is in every name that it matches, so none is passed over."""
+"""The index of expressions: texts that an expression requires occur in every matching name, so none is missed."""
 
 import pcre2
 import pytest
@@ -27,8 +27,8 @@ NAMES = st.text(alphabet="ab/c1-é #AB.{}|([kKsSſ\u212aİı", max_size=12)
 @example("(?i)", "k|s", ["\u212a", "\u017f"])
 @example("(?i)", "xİa|b/", ["xİA", "XiA", "B/"])
 @example("", "^a$|^b$", ["a", "b"])
-def test_expressions_what_is_required_is_in_every_match(prefix: str, rest: str, names: list[str]) -> None:
-    """Whatever flags, alternatives and letters of other scripts it has."""
+def test_expressions_required_texts_are_in_every_match(prefix: str, rest: str, names: list[str]) -> None:
+    """This holds with flags, alternatives and letters of other scripts."""
     expression = prefix + rest
     try:
         pattern = pcre2.compile(expression)

@@ -1,4 +1,4 @@
-"""Modules in Python and UserDefinedFunctions: what expressions of an instance may call (expressions.md §10.11)."""
+"""Python modules and UserDefinedFunctions in a configuration, for use in expressions (expressions.md §10.11)."""
 
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ def read(inner: str) -> LoadedConfig:
 
 
 def errors_of(inner: str) -> list[tuple[int, str]]:
-    """Line and text of each error."""
+    """The line and text of each error."""
     with pytest.raises(ConfigError) as refusal:
         read(inner)
     return [
@@ -77,8 +77,10 @@ def test_functions_from_a_module_that_can_be_imported() -> None:
 
 
 @pytest.mark.parametrize("count", ["", "<ParameterCount></ParameterCount>"])
-def test_without_a_number_a_function_is_called_as_it_can_be(library: Path, count: str) -> None:
-    """Absent or empty: any number that it takes."""
+def test_without_an_argument_count_a_function_takes_any_number_that_python_allows(
+    library: Path, count: str
+) -> None:
+    """If the count is missing or empty, the function takes any number of arguments that its signature allows."""
     made = only(read(module(library) + function("f", "joined", count)))
     assert (made.minimum, made.maximum) == (1, None)
     made = only(read(module(library) + function("f", "double", count)))
@@ -95,19 +97,19 @@ def test_a_filter_of_the_configuration_may_call_them(library: Path) -> None:
     assert "there is no function TWICE" in text
 
 
-def test_the_legacy_functions_are_there_when_their_module_is() -> None:
+def test_the_legacy_functions_exist_if_their_module_is_loaded() -> None:
     assert not read("").config.functions.legacy
     assert read(module("/opt/lib/libamps_udf_legacy_compatibility.so")).config.functions.legacy
 
 
-def test_value_lookup_is_not_there_yet() -> None:
+def test_value_lookup_is_not_supported_yet() -> None:
     ((line, text),) = errors_of(module("libamps_udf_experimental.so"))
     assert line == 3
     assert text.startswith("not supported yet: VALUE_LOOKUP")
 
 
 def test_files_of_one_name_are_modules_of_their_own(tmp_path: Path) -> None:
-    """What is defined in one looks for its module by name: not for that of another file, nor for one that failed."""
+    """Each file is entered in sys.modules under a name of its own. A file that fails to load leaves no entry."""
     loaded = []
     for number in range(2):
         path = tmp_path / str(number) / "same.py"
@@ -123,7 +125,7 @@ def test_files_of_one_name_are_modules_of_their_own(tmp_path: Path) -> None:
     assert set(sys.modules) == before
 
 
-def test_what_cannot_be_loaded_stops_the_start(tmp_path: Path) -> None:
+def test_a_module_that_cannot_be_loaded_stops_the_start(tmp_path: Path) -> None:
     """expressions.md §10.11: an unknown module is a configuration error."""
     broken = tmp_path / "broken.py"
     broken.write_text("import sys\nsys.exit(3)")
@@ -165,7 +167,7 @@ def test_what_cannot_be_loaded_stops_the_start(tmp_path: Path) -> None:
         (function("f", "named"), 4, "cannot be called with 0 arguments"),
     ],
 )
-def test_what_cannot_be_a_function_is_told_with_its_line(
+def test_an_invalid_function_is_an_error_with_its_line(
     library: Path, declared: str, line: int, text: str
 ) -> None:
     ((found_line, found),) = errors_of(module(library) + declared)

@@ -26,7 +26,7 @@ def read(inner: str, name: str = "<Name>n</Name>") -> LoadedConfig:
 
 
 def errors_of(inner: str, name: str = "<Name>n</Name>") -> list[str]:
-    """The error findings, without their file and line."""
+    """The error findings, without file and line."""
     with pytest.raises(ConfigError) as refusal:
         read(inner, name)
     return [
@@ -292,7 +292,7 @@ def test_findings_name_file_line_and_path_across_includes(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_is_wrong_and_what_would_be_right(inner: str, path: str, text: str) -> None:
+def test_errors_name_the_fault_and_the_cure(inner: str, path: str, text: str) -> None:
     assert any(line.startswith(f"{path}: ") and text in line for line in errors_of(inner)), errors_of(inner)
 
 
@@ -348,7 +348,7 @@ def test_what_is_wrong_and_what_would_be_right(inner: str, path: str, text: str)
         ),
     ],
 )
-def test_what_is_not_built_is_refused_and_nothing_else_is_said(inner: str, feature: str) -> None:
+def test_a_feature_that_is_not_built_is_refused_with_one_error(inner: str, feature: str) -> None:
     found = errors_of(inner)
     assert len(found) == 1, found
     assert ": not supported yet: " in found[0]
@@ -437,7 +437,7 @@ def test_what_is_not_built_is_refused_and_nothing_else_is_said(inner: str, featu
         ),
     ],
 )
-def test_what_one_can_live_without_is_accepted_with_one_warning(inner: str, path: str, missing: str) -> None:
+def test_an_inessential_element_is_accepted_with_one_warning(inner: str, path: str, missing: str) -> None:
     (finding,) = read(inner).findings
     assert (finding.severity, finding.path) == (Severity.WARNING, f"AMPSConfig/{path}")
     assert finding.text.startswith("has no effect: ")
@@ -454,7 +454,7 @@ def test_what_one_can_live_without_is_accepted_with_one_warning(inner: str, path
         "<Tuning><Queue><QueueDeliveryFlushInterval>250us</QueueDeliveryFlushInterval></Queue></Tuning>",
     ],
 )
-def test_what_happens_anyway_may_be_written_without_a_warning(inner: str) -> None:
+def test_a_setting_that_equals_the_behaviour_gives_no_warning(inner: str) -> None:
     assert read(inner).findings == ()
 
 
@@ -475,7 +475,7 @@ OWN_WEBSOCKET = (
 
 @pytest.mark.parametrize(("protocol", "rest"), [("websocket", ""), ("websocket-own", OWN_WEBSOCKET)])
 def test_operations_1_6_a_file_made_of_the_documented_sample_starts(protocol: str, rest: str) -> None:
-    """operations.md §1.6, §4: the transport that only the console's queries need is left out."""
+    """operations.md §1.6, §4: the transport that serves only the console's queries is left out."""
     loaded = read(VENDOR_SAMPLE.format(protocol=protocol, console="any-ws", rest=rest))
     assert [transport.name for transport in loaded.config.transports] == ["any-tcp"]
     assert loaded.config.admin is not None
@@ -529,7 +529,7 @@ def test_the_free_space_to_warn_at(text: str, threshold: FreeSpaceThreshold | No
         f"<Transports>{TCP.format('<Protocol>json</Protocol><ReuseAddr>true</ReuseAddr>')}</Transports>",
     ],
 )
-def test_what_has_no_effect_yet_harms_nobody_is_accepted(inner: str) -> None:
+def test_elements_without_effect_are_accepted(inner: str) -> None:
     assert warnings_of(read(inner)) == []
 
 
@@ -581,7 +581,7 @@ def test_validation_disabled_turns_shape_errors_into_warnings() -> None:
     assert len(warnings_of(loaded)) == 5
 
 
-def test_validation_disabled_still_refuses_what_is_not_built() -> None:
+def test_validation_disabled_still_refuses_features_that_are_not_built() -> None:
     (error,) = errors_of(
         "<ConfigValidation>disabled</ConfigValidation>"
         "<Transports><Transport><Name>r</Name><Type>amps-replication</Type><InetAddr>1</InetAddr></Transport></Transports>"
@@ -689,7 +689,7 @@ def test_a_finding_is_one_line() -> None:
         ),
     ],
 )
-def test_a_value_out_of_bounds_is_told_the_bound(inner: str, text: str) -> None:
+def test_an_error_about_a_value_out_of_bounds_names_the_bound(inner: str, text: str) -> None:
     (error,) = errors_of(inner)
     assert error.endswith(f": {text}")
 
@@ -701,13 +701,13 @@ def test_a_value_out_of_bounds_is_told_the_bound(inner: str, text: str) -> None:
         "<SOW><View><Name>v</Name></View></SOW>",
     ],
 )
-def test_what_is_not_there_yet_is_one_finding(inner: str) -> None:
-    """Completing a feature that is refused would not help."""
+def test_a_feature_that_is_not_built_gives_one_finding(inner: str) -> None:
+    """Elements missing below a refused feature are not reported."""
     (error,) = errors_of(inner)
     assert "not supported yet: " in error
 
 
-def test_where_journals_go_and_what_is_kept_of_publishers() -> None:
+def test_settings_of_journals_and_publishers() -> None:
     """transaction_log.md §2"""
     log = read(
         "<TransactionLog><JournalDirectory>j</JournalDirectory><JournalArchiveDirectory>a</JournalArchiveDirectory>"
@@ -728,7 +728,7 @@ def test_where_journals_go_and_what_is_kept_of_publishers() -> None:
 
 
 def test_the_archive_is_another_directory() -> None:
-    """transaction_log.md §2: else archiving would do nothing."""
+    """transaction_log.md §2: an archive in the journal directory is refused, since archiving would have no effect."""
     errors = errors_of(
         "<TransactionLog><JournalDirectory>./j</JournalDirectory>"
         "<JournalArchiveDirectory>j/</JournalArchiveDirectory></TransactionLog>"

@@ -9,7 +9,7 @@ from amps.messages import STANDARD_MESSAGE_TYPES, TypeSettings
 
 
 def read(inner: str) -> LoadedConfig:
-    """A configuration whose declarations of message types begin in line 4."""
+    """Read a configuration whose declarations of message types begin in line 4."""
     return load(
         "c.xml",
         text=f"<AMPSConfig>\n<Name>n</Name>\n<MessageTypes>\n{inner}\n</MessageTypes>\n</AMPSConfig>",
@@ -17,7 +17,7 @@ def read(inner: str) -> LoadedConfig:
 
 
 def errors_of(inner: str) -> list[tuple[int, str]]:
-    """Line and text of each error."""
+    """The line and text of each error."""
     with pytest.raises(ConfigError) as refusal:
         read(inner)
     return [
@@ -28,12 +28,12 @@ def errors_of(inner: str) -> list[tuple[int, str]]:
 
 
 def declared(*elements: str) -> str:
-    """A declaration, one element in each line."""
+    """A declaration with each element on a line of its own."""
     lines = "\n".join(elements)
     return f"<MessageType>\n{lines}\n</MessageType>"
 
 
-def test_the_standard_types_are_there_without_a_declaration() -> None:
+def test_the_standard_types_exist_without_a_declaration() -> None:
     """expressions.md §12.1"""
     types = load("c.xml", text="<AMPSConfig><Name>n</Name></AMPSConfig>").config.message_types
     assert tuple(types) == STANDARD_MESSAGE_TYPES
@@ -52,14 +52,14 @@ def test_a_separator_is_a_number(written: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("written", ["|", "256", "0x100", "-1", "1.0", "0x", "\u0661"])
-def test_what_is_no_byte_separates_nothing(written: str) -> None:
+def test_a_separator_that_is_no_byte_is_refused(written: str) -> None:
     ((line, text),) = errors_of(declared("<Name>fix</Name>", f"<FieldSeparator>{written}</FieldSeparator>"))
     assert line == 6
     assert "write a number from 0 to 255" in text
 
 
-def test_a_standard_type_can_be_set_otherwise() -> None:
-    """Without Module, a name that is one is its own."""
+def test_a_standard_type_can_be_configured() -> None:
+    """A declaration without Module uses the module of its own name."""
     types = read(
         declared("<Name>json</Name>", "<EarlyTerminationOptimization>false</EarlyTerminationOptimization>")
     ).config.message_types
@@ -167,18 +167,18 @@ def test_the_elements_of_protobuf_and_struct(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_told_with_its_line(declaration: str, line: int, text: str) -> None:
+def test_invalid_declarations_are_errors_with_their_line(declaration: str, line: int, text: str) -> None:
     ((found_line, found),) = errors_of(declaration)
     assert found_line == line
     assert text in found
 
 
-def test_elements_that_are_missing_are_told_one_by_one() -> None:
+def test_missing_elements_are_reported_one_by_one() -> None:
     found = errors_of(declared("<Name>p</Name>", "<Module>protobuf</Module>"))
     assert [text.split()[0] for _, text in found] == ["ProtoPath", "ProtoFile", "Type"]
 
 
-def test_a_standard_name_for_another_module_is_warned_of() -> None:
+def test_a_standard_name_for_another_module_gives_a_warning() -> None:
     loaded = read(declared("<Name>fix</Name>", "<Module>nvfix</Module>"))
     (warning,) = (finding for finding in loaded.findings if finding.severity is Severity.WARNING)
     assert (warning.line, warning.path) == (6, "AMPSConfig/MessageTypes/MessageType/Module")

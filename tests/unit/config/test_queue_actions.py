@@ -1,4 +1,4 @@
-"""Actions on queues in a configuration: what is accepted, what is refused, and where (queues.md §15)."""
+"""Actions on queues in a configuration: accepted and refused elements, with their places (queues.md §15)."""
 
 import pytest
 
@@ -19,14 +19,14 @@ def actions(*made: str) -> str:
 
 
 def accepted(*made: str) -> LoadedConfig:
-    """A configuration that is accepted without a word."""
+    """Read a configuration that gives no findings."""
     loaded = read(QUEUES, actions(*made))
     assert loaded.findings == ()
     return loaded
 
 
 def refused(*made: str) -> list[tuple[str, str]]:
-    """Path below `Actions/Action` and text of each error."""
+    """The path below `Actions/Action` and the text of each error."""
     prefix = "AMPSConfig/Actions/Action"
     return [
         (path.removeprefix(prefix).lstrip("/"), text)
@@ -43,7 +43,7 @@ def publish(count: int = 1) -> str:
 
 
 def test_events_are_found_once_in_their_order() -> None:
-    """Several `On` may feed one `Do`; a queue's name is taken literally, dots and all."""
+    """Several `On` may share one `Do`. The name of a queue is taken literally, including dots."""
     loaded = accepted(
         action(event(), event(topic="Q2"), publish()),
         action(event(DELETE), publish()),
@@ -114,8 +114,8 @@ def test_queues_have_no_alerts(name: str) -> None:
     assert len(refused(action(event(name, "other"), publish()))) == 1
 
 
-def test_so_many_publishes_about_one_message() -> None:
-    """They are numbered by the places of the messages in the log, which leave room for so many."""
+def test_the_number_of_publishes_per_message_is_bounded() -> None:
+    """Published messages are numbered by the log position of the original, which leaves a limited range of numbers."""
     accepted(action(event(), publish(16)), action(event(), event(DELETE), event(topic="Q2"), publish(16)))
     ((path, text),) = refused(
         action(event(), publish(16)), action(event(), publish(16)), action(event(), publish())
@@ -142,19 +142,19 @@ def test_a_step_that_deletes_from_queues(topic: str) -> None:
         ("^Q", "/a = ", "Filter", "this filter cannot be used"),
     ],
 )
-def test_what_a_step_cannot_delete(topic: str, text: str, option: str, what: str) -> None:
+def test_topics_and_filters_that_a_delete_refuses(topic: str, text: str, option: str, what: str) -> None:
     ((path, said),) = refused(action(STARTUP, do("delete-sow", Topic=topic, MessageType="json", Filter=text)))
     assert path == f"Do/Options/{option}"
     assert said.startswith(what)
 
 
-def test_taking_over_messages_is_refused_until_there_is_another_instance_to_take_them_from() -> None:
-    """queues.md §15, §16.4: who enables it in an emergency would wait in vain."""
+def test_enabling_proxied_transfer_is_refused_without_replication() -> None:
+    """queues.md §15, §16.4: enabling it without another instance would have no effect, so it is refused."""
     found = refused(action(STARTUP, do("enable-proxied-transfer", Topic="Q.jobs", MessageType="json")))
     assert found == [("Do/Module", "not supported yet: replication")]
 
 
-def test_taking_over_no_messages_is_what_happens_anyway() -> None:
+def test_disabling_proxied_transfer_has_no_effect() -> None:
     """queues.md §16.4"""
     loaded = read(
         QUEUES, actions(action(STARTUP, do("disable-proxied-transfer", Topic="Q.jobs", MessageType="json")))

@@ -1,4 +1,4 @@
-"""Elements of message queues, their defaults, and what becomes of them (queues.md §2)."""
+"""Elements of message queues, their defaults, and the values they give (queues.md §2)."""
 
 import contextlib
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_defaults_of_the_dataclass_are_those_of_the_elements() -> None:
     assert written == QueueConfig("Q", "json", "Queue", "Q", False, "Q", place="c.xml:4")
 
 
-def test_everything_that_a_queue_can_say() -> None:
+def test_every_element_of_a_queue() -> None:
     """queues.md §2"""
     assert read_queue(
         element(
@@ -117,7 +117,7 @@ def test_values_of_single_elements(inner: str, attribute: str, value: object) ->
     assert getattr(read_queue(element("Q", inner)), attribute) == value
 
 
-def test_an_at_most_once_queue_is_round_robin_without_saying_so() -> None:
+def test_an_at_most_once_queue_is_round_robin_by_default() -> None:
     """queues.md §2, §6"""
     for inner in ("", "<FairnessModel>round-robin</FairnessModel>"):
         queue = read_queue(element("Q", f"<Semantics>at-most-once</Semantics>{inner}"))
@@ -133,7 +133,7 @@ def test_an_at_most_once_queue_is_round_robin_without_saying_so() -> None:
         "<MaxCancels>2</MaxCancels>",
     ],
 )
-def test_what_at_most_once_makes_pointless_is_told(inner: str) -> None:
+def test_elements_without_effect_at_most_once_give_a_warning(inner: str) -> None:
     (warning,) = read(element("Q", f"<Semantics>at-most-once</Semantics>{inner}")).findings
     assert (warning.severity, warning.line) == (Severity.WARNING, 8)
     assert "has no effect with at-most-once" in warning.text
@@ -147,7 +147,7 @@ def test_topic_is_a_synonym_of_name_and_queue_definition_of_queue() -> None:
     assert refusal(element("Q", "<Topic>Q2</Topic>"))[1] == "Queue/Topic"
 
 
-def test_queues_are_in_the_order_of_the_file_whatever_their_kind() -> None:
+def test_queues_of_all_kinds_are_in_the_order_of_the_file() -> None:
     """queues.md §2"""
     owner = "<InitialOwner>here</InitialOwner>"
     queues = read(
@@ -171,8 +171,8 @@ def test_queues_are_in_the_order_of_the_file_whatever_their_kind() -> None:
         ("<FileBackedMetadata>enabled</FileBackedMetadata>", "queue.cache"),
     ],
 )
-def test_elements_of_a_queue_that_nothing_is_done_with_are_told_of(inner: str, missing: str) -> None:
-    """queues.md §2, §13: on one instance, with its state in a file anyway, they change nothing."""
+def test_elements_of_a_queue_without_effect_give_a_warning(inner: str, missing: str) -> None:
+    """queues.md §2, §13: these elements have no effect on a single instance, whose queue state is always in a file."""
     loaded = read(element("Q", "<InitialOwner>here</InitialOwner>" + inner, tag="GroupLocalQueue"))
     (finding,) = loaded.findings
     assert finding.severity is Severity.WARNING
@@ -181,8 +181,9 @@ def test_elements_of_a_queue_that_nothing_is_done_with_are_told_of(inner: str, m
 
 
 def test_behaviour_23_a_queue_that_another_instance_owns_is_refused() -> None:
-    """queues.md §24, 23: whether the owner exists is not asked; but without replication the queue would hand out here
-    what belongs to the owner.
+    """queues.md §24, 23: the owner's existence is not checked.
+
+    Without replication this instance would deliver messages that belong to the owner, so the queue is refused.
     """
     owned = element("Q", "<InitialOwner>no-such-instance</InitialOwner>", tag="GroupLocalQueue")
     _, path, text = refusal(owned)
@@ -239,7 +240,7 @@ def test_one_name_can_be_a_queue_in_each_message_type() -> None:
     assert [queue.message_type for queue in queues] == ["json", "fix"]
 
 
-def test_a_queue_that_another_one_starves_is_told_of() -> None:
+def test_a_queue_that_starves_another_one_gives_a_warning() -> None:
     """queues.md §4: a publish to a queue's name is recorded under its target."""
     sow = element("Q1", "<UnderlyingTopic>T</UnderlyingTopic>") + element(
         "Q2", "<UnderlyingTopic>Q1</UnderlyingTopic>"
@@ -279,7 +280,7 @@ def test_recovery_points(text: str, point: RecoveryPoint) -> None:
 
 
 def test_recovery_points_are_equal_if_they_mean_the_same() -> None:
-    """queues.md §17: a queue begins anew when its point was changed."""
+    """queues.md §17: a changed recovery point resets the queue, so equal points must compare equal."""
     assert read_recovery_point("creation") == read_recovery_point("now")
     assert read_recovery_point("20240301T093000Z") == read_recovery_point("20240301T093000")
     assert read_recovery_point("1|2|") == read_recovery_point("1|2")
@@ -287,8 +288,8 @@ def test_recovery_points_are_equal_if_they_mean_the_same() -> None:
     assert len(set(different)) == len(different)
 
 
-def test_the_flush_interval_of_deliveries_is_told_to_change_nothing() -> None:
-    """queues.md §2, instance tuning: what is due is sent at once, so there is nothing to wait for."""
+def test_the_flush_interval_of_deliveries_gives_a_warning() -> None:
+    """queues.md §2, instance tuning: deliveries are sent at once, so the interval has no effect."""
     rest = "<Tuning><Queue><QueueDeliveryFlushInterval>1us</QueueDeliveryFlushInterval></Queue></Tuning>"
     (finding,) = read("", rest).findings
     assert finding.severity is Severity.WARNING
@@ -306,12 +307,12 @@ def test_a_flush_interval_has_a_minimum() -> None:
 @example(text="00010101T000000")
 @example(text="99991231T235959.999999999Z")
 @example(text="1|" * 3)
-def test_whatever_is_written_is_read_or_refused(reader: Callable[[str], object], text: str) -> None:
+def test_any_text_is_read_or_refused_with_value_error(reader: Callable[[str], object], text: str) -> None:
     with contextlib.suppress(ValueError):
         reader(text)
 
 
-# --- configurations as the documents show them --------------------------------------------------------------
+# --- configurations from the documents ------------------------------------------------------------------------
 
 
 def test_the_sample_of_two_queues_over_one_topic() -> None:

@@ -1,4 +1,4 @@
-"""Configurations with message queues that are refused, each with its place and what to do (queues.md §2.2)."""
+"""Refused configurations with message queues, each with its place and the cure (queues.md §2.2)."""
 
 import re
 from pathlib import Path
@@ -77,7 +77,7 @@ OWNER = "<InitialOwner>here</InitialOwner>"
         ),
     ],
 )
-def test_behaviour_22_what_is_refused_at_start(inner: str, line: int, path: str, text: str) -> None:
+def test_behaviour_22_refusals_at_start(inner: str, line: int, path: str, text: str) -> None:
     """queues.md §24, 22."""
     found = refusal(element("Q", inner))
     assert found[:2] == (line, f"Queue/{path}")
@@ -100,7 +100,7 @@ def test_elements_of_group_local_queues_on_others(tag: str, owned: str) -> None:
     assert f"remove it, or make this {tag} one" in found[2]
 
 
-def test_a_target_depth_goes_without_barriers() -> None:
+def test_a_target_depth_excludes_barriers() -> None:
     """queues.md §2.2"""
     inner = "<BarrierExpression>/b</BarrierExpression><TargetQueueDepth>1000</TargetQueueDepth>"
     found = refusal(element("Q", inner))
@@ -108,7 +108,7 @@ def test_a_target_depth_goes_without_barriers() -> None:
     assert "together with BarrierExpression" in found[2]
 
 
-def test_all_that_excludes_each_other_is_told() -> None:
+def test_all_conflicts_between_elements_are_reported() -> None:
     inner = (
         "<BarrierExpression>/b</BarrierExpression><TargetQueueDepth>1000</TargetQueueDepth>"
         "<Priority>/p</Priority>"
@@ -180,7 +180,7 @@ def test_a_target_must_be_recorded() -> None:
     assert "'X1' of the message type json is not recorded" in found[2]
 
 
-def test_topics_that_an_expression_will_match_are_not_asked_for() -> None:
+def test_topics_that_an_expression_will_match_need_not_be_recorded() -> None:
     """queues.md §22, D-01."""
     inner = "<UnderlyingTopic>^(X|T)</UnderlyingTopic><DefaultPublishTarget>T1</DefaultPublishTarget>"
     assert refusals(configuration(element("Q", inner))) == []
@@ -201,7 +201,7 @@ def test_an_invalid_expression_for_topics() -> None:
     assert "not a regular expression" in found[2]
 
 
-def test_a_dot_makes_an_expression_as_everywhere() -> None:
+def test_a_dot_makes_a_name_an_expression() -> None:
     """protocol.md §8"""
     assert "has regex characters" in refusal(element("Q", "<UnderlyingTopic>T.1</UnderlyingTopic>"))[2]
 
@@ -223,12 +223,12 @@ def test_without_a_transaction_log_there_are_no_queues() -> None:
         logged("(X"),
     ],
 )
-def test_what_a_broken_log_would_record_is_not_guessed(log: str) -> None:
+def test_a_queue_over_a_broken_log_gives_no_further_error(log: str) -> None:
     (found,) = refusals(configuration(element("Q"), log))
     assert "TransactionLog" in found[1]
 
 
-def test_names_of_the_server_are_none_for_queues() -> None:
+def test_names_of_the_server_are_refused_for_queues() -> None:
     found = refusal(element("/AMPS/work", "<UnderlyingTopic>T</UnderlyingTopic>"))
     assert found[:2] == (5, "Queue/Name")
     assert "belong to the server; choose another" in found[2]
@@ -273,7 +273,7 @@ def test_a_queue_and_another_definition_of_one_name(tag: str, rest: str, queue_f
     assert not any("as well" in found[2] for found in refusals(others))
 
 
-def test_names_that_concern_no_queue_are_left_to_others() -> None:
+def test_duplicate_names_of_other_definitions_are_not_reported_here() -> None:
     topics = element("T", tag="Topic") + element("T", tag="Topic")
     assert not any("as well" in found[2] for found in refusals(configuration(topics + element("Q"))))
 
@@ -310,7 +310,7 @@ def replication(topic: str, message_type: str = "json") -> str:
 
 
 def replicated(tag: str, topic: str, message_type: str = "json") -> list[str]:
-    """What is said, besides that there is no replication yet, where a queue Q over T is and a topic is replicated."""
+    """The errors about a local queue Q over T and a replicated topic, without the one about missing replication."""
     inner = "<UnderlyingTopic>T</UnderlyingTopic>" + (OWNER if tag == "GroupLocalQueue" else "")
     rest = logged("^T") + replication(topic, message_type)
     return [
@@ -331,7 +331,7 @@ def test_a_local_queue_cannot_be_replicated(topic: str) -> None:
 @pytest.mark.parametrize(
     ("topic", "message_type"), [("T", "json"), ("^T", "json"), ("Q", "fix"), ("(Q", "json")]
 )
-def test_the_underlying_topic_of_a_local_queue_can(topic: str, message_type: str) -> None:
+def test_the_underlying_topic_of_a_local_queue_can_be_replicated(topic: str, message_type: str) -> None:
     """queues.md §2"""
     assert replicated("LocalQueue", topic, message_type) == []
 
@@ -396,7 +396,7 @@ def test_elements_that_do_not_exist(name: str) -> None:
     assert "unknown element" in refusal(element("Q", f"<{name}>1</{name}>"))[2]
 
 
-def test_every_problem_of_every_queue_is_told_at_once() -> None:
+def test_every_problem_of_every_queue_is_reported_at_once() -> None:
     sow = element("Q", "<LeasePeriod>x</LeasePeriod><Filter>/a =</Filter>") + element(
         "nowhere", "<Priority>/p</Priority><BarrierExpression>/b</BarrierExpression>"
     )
@@ -413,7 +413,7 @@ def test_every_problem_of_every_queue_is_told_at_once() -> None:
 LENIENT = "<ConfigValidation>disabled</ConfigValidation>" + logged(*TOPICS)
 
 
-def test_without_validation_an_unreadable_value_is_as_if_it_were_not_there() -> None:
+def test_without_validation_an_unreadable_value_is_ignored() -> None:
     loaded = read(element("Q", "<LeasePeriod>0s</LeasePeriod><MaxBacklog>0</MaxBacklog>"), LENIENT)
     assert [finding.severity for finding in loaded.findings] == [Severity.WARNING] * 2
     (queue,) = loaded.config.queues

@@ -1,4 +1,4 @@
-"""Which queues a topic feeds, held against a model that asks each queue in turn."""
+"""Queues fed by a topic, compared with a model that checks each queue in turn."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from tests.support.queue_configurations import element, logged, read
 
 
 def queue(name: str, underlying: str, target: str = "", message_type: str = "json") -> QueueConfig:
-    """With a target, the underlying topic is an expression."""
+    """A queue with a target has an expression as its underlying topic."""
     return QueueConfig(name, message_type, "Queue", underlying, bool(target), target or underlying)
 
 
@@ -98,7 +98,7 @@ def test_an_expression_that_was_never_checked_is_refused() -> None:
         topics_of(queue("Q", "(", "T"))
 
 
-def test_what_is_read_from_a_file() -> None:
+def test_topics_of_a_configuration_that_is_read() -> None:
     sow = element("Q", "<UnderlyingTopic>^T</UnderlyingTopic><DefaultPublishTarget>T2</DefaultPublishTarget>")
     found = QueueTopics(read(element("T1") + sow, logged("^T")).config)
     assert found.feeds("T1", "json") == (0, 1)
@@ -119,7 +119,7 @@ QUEUES = st.lists(LITERAL | REGEX, max_size=6, unique_by=lambda one: (one.name, 
 @given(QUEUES, NAMES, TYPES)
 @example([queue("a", "a"), queue("b", "^a", "a"), queue("ab", "a")], "a", "json")
 def test_as_a_model_has_it(queues: list[QueueConfig], topic: str, message_type: str) -> None:
-    """queues.md §3, §4: each queue is asked by itself."""
+    """queues.md §3, §4: the model checks each queue by itself."""
     found = topics_of(*queues)
     of_type = [(index, one) for index, one in enumerate(queues) if one.message_type == message_type]
     assert found.feeds(topic, message_type) == tuple(
@@ -139,7 +139,7 @@ def test_as_a_model_has_it(queues: list[QueueConfig], topic: str, message_type: 
     for index, one in enumerate(queues):
         own = found.is_own_topic(index)
         assert own == (not one.underlying_is_regex and one.name == one.underlying_topic)
-        if own:  # what is published to its name comes back to it
+        if own:  # a publish to the queue's name enters the queue again
             assert found.publish_target(one.name, one.message_type) == one.name
             assert index in found.feeds(one.name, one.message_type)
 
@@ -157,7 +157,7 @@ def test_as_a_model_has_it(queues: list[QueueConfig], topic: str, message_type: 
     ],
 )
 def test_a_thousand_queues_and_topics_are_not_multiplied(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    """Starts, and the first message of a topic, once held every topic against the expression of every queue."""
+    """Work at a start and at a topic's first message must not grow with topics times queues."""
     tried = 0
 
     def counted(topic: str, regex_allowed: bool) -> Callable[[str], bool] | None:

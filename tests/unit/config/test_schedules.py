@@ -1,4 +1,4 @@
-"""When schedules are due: forms, local time and UTC, days of 23 and 25 hours, clocks that are set."""
+"""Due times of schedules: forms, local time and UTC, days of 23 and 25 hours, changes of the clock."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -8,7 +8,7 @@ import pytest
 from amps.config.schedules import ClockSchedule, IntervalSchedule, read_schedule
 
 BERLIN = ZoneInfo("Europe/Berlin")
-LORD_HOWE = ZoneInfo("Australia/Lord_Howe")  # half an hour of summer time
+LORD_HOWE = ZoneInfo("Australia/Lord_Howe")  # its summer time differs by half an hour
 
 
 def at(text: str, zone: ZoneInfo | None = None) -> float:
@@ -53,7 +53,7 @@ def test_operations_9_2_forms(text: str, schedule: object) -> None:
         ("1" * 100, "not a schedule"),
     ],
 )
-def test_what_is_no_schedule(text: str, reason: str) -> None:
+def test_invalid_schedules(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         read_schedule(text)
 
@@ -74,7 +74,7 @@ def test_operations_63_a_local_time_and_a_day_of_the_week() -> None:
     assert clock("Saturday at 11:00").next_after(saturday, BERLIN) == saturday + 7 * 86400
 
 
-def test_a_time_that_a_day_lacks_comes_after_the_gap_once() -> None:
+def test_a_time_missing_on_a_day_is_due_once_after_the_gap() -> None:
     """The clocks go from 02:00 to 03:00 on 29 March 2026."""
     schedule = clock("02:30")
     first = schedule.next_after(at("2026-03-29T00:00:00", BERLIN), BERLIN)
@@ -82,7 +82,7 @@ def test_a_time_that_a_day_lacks_comes_after_the_gap_once() -> None:
     assert schedule.next_after(first, BERLIN) == at("2026-03-30T02:30:00", BERLIN)
 
 
-def test_a_time_that_a_day_has_twice_comes_once() -> None:
+def test_a_time_that_occurs_twice_on_a_day_is_due_once() -> None:
     """The clocks go from 03:00 back to 02:00 on 25 October 2026."""
     schedule = clock("02:30")
     first = schedule.next_after(at("2026-10-25T00:00:00", BERLIN), BERLIN)
@@ -101,7 +101,7 @@ def test_every_day_of_a_year_has_one_time(zone: ZoneInfo, text: str) -> None:
     assert days == list(range(days[0], days[0] + 366))
 
 
-def test_the_zone_of_the_system_is_used_without_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_zone_the_system_s_zone_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
     monkeypatch.setenv("TZ", "Europe/Berlin")
@@ -117,6 +117,8 @@ def test_a_time_too_far_away_means_that_the_clock_was_set_back() -> None:
     schedule = clock("02:15Z")
     due_s = at("2026-06-02T02:15:00")
     assert not schedule.too_far(due_s, at("2026-06-01T02:15:00"))
-    assert not schedule.too_far(due_s, at("2026-06-01T01:15:00"))  # an hour back: not once more
+    assert not schedule.too_far(
+        due_s, at("2026-06-01T01:15:00")
+    )  # the clock was set back an hour: the due time stays
     assert schedule.too_far(due_s, at("2026-05-31T02:15:00"))
     assert not clock("Monday at 02:15Z").too_far(due_s, at("2026-05-26T02:15:00"))

@@ -1,4 +1,4 @@
-"""The configurations in conf/ and in the documents are valid: what their README promises."""
+"""The configurations in conf/ and in the documents are valid, as their README promises."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ AROUND = """<AMPSConfig>
 def test_a_shipped_configuration_has_no_findings(
     path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, authority: Authority
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # they are valid wherever somebody stands
+    monkeypatch.chdir(tmp_path)  # they must be valid from any working directory
     issued = authority.issue("localhost")
     for name, file in (
         ("server.pem", issued.certificate),

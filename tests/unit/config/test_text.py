@@ -1,4 +1,4 @@
-"""The text stage: variables, includes, cycle guard, origins, encodings."""
+"""The text stage: variables, includes, protection against cycles, origins, encodings."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from amps.version import VERSION
 
 
 def write(directory: Path, **files: str) -> Path:
-    """Writes `name.xml` for each keyword and returns the path of `main.xml`."""
+    """Write `name.xml` for each keyword and return the path of `main.xml`."""
     for name, text in files.items():
         (directory / f"{name}.xml").write_text(text)
     return directory / "main.xml"
@@ -55,7 +55,7 @@ def test_an_undefined_variable_is_named_with_its_place(tmp_path: Path) -> None:
     assert "-DNO_SUCH_THING=" in text
 
 
-def test_an_undefined_variable_in_a_comment_harms_nobody(tmp_path: Path) -> None:
+def test_an_undefined_variable_in_a_comment_is_ignored(tmp_path: Path) -> None:
     main = write(tmp_path, main="<AMPSConfig><!-- set ${NO_SUCH_THING} --><Name>n</Name></AMPSConfig>")
     assert "${NO_SUCH_THING}" in load(main).expanded_text
 
@@ -159,7 +159,7 @@ def test_the_size_guard_stops_growth(tmp_path: Path) -> None:
 
 
 def test_an_include_that_fails_is_found_by_its_path(tmp_path: Path) -> None:
-    """Comments, CDATA and earlier includes before it, and a file around it, do not mislead."""
+    """The include is found despite comments, CDATA sections and earlier includes before it, and an enclosing file."""
     main = write(
         tmp_path,
         main="<AMPSConfig><!-- <Include>no.xml</Include> --><Name>n</Name><Transports>\n"
@@ -236,7 +236,7 @@ def test_encodings(tmp_path: Path, declaration: str, encoding: str) -> None:
     assert load(main).config.name == "é"
 
 
-def test_a_file_in_another_encoding_than_it_says_is_refused(tmp_path: Path) -> None:
+def test_a_file_in_another_encoding_than_declared_is_refused(tmp_path: Path) -> None:
     main = tmp_path / "main.xml"
     main.write_bytes("<AMPSConfig><Name>é</Name></AMPSConfig>".encode("latin-1"))
     assert "save it as UTF-8" in refusal_of(main)
@@ -244,7 +244,7 @@ def test_a_file_in_another_encoding_than_it_says_is_refused(tmp_path: Path) -> N
     assert "klingon" in refusal_of(main)
 
 
-def test_every_line_knows_its_origin(tmp_path: Path) -> None:
+def test_every_line_has_its_origin(tmp_path: Path) -> None:
     main = write(
         tmp_path,
         main="<AMPSConfig>\n<Name>n</Name> <Include>a.xml</Include> <Include>a.xml</Include>\n\n"

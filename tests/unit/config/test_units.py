@@ -132,7 +132,7 @@ def test_versions(text: str, version: tuple[int, ...]) -> None:
         (units.read_version, "5.x", "5.3.4"),
     ],
 )
-def test_a_refusal_says_what_would_be_right(read: Callable[[str], object], text: str, advice: str) -> None:
+def test_a_refusal_gives_valid_values(read: Callable[[str], object], text: str, advice: str) -> None:
     with pytest.raises(ValueError, match=re.escape(advice)):
         read(text)
 
@@ -140,6 +140,6 @@ def test_a_refusal_says_what_would_be_right(read: Callable[[str], object], text:
 @given(
     text=st.text(max_size=80) | st.from_regex(r"[0-9.+-]{0,30}[a-zA-Z%]{0,4}"), read=st.sampled_from(READERS)
 )
-def test_readers_raise_nothing_but_value_errors(text: str, read: Callable[[str], object]) -> None:
+def test_readers_raise_value_errors_only(text: str, read: Callable[[str], object]) -> None:
     with contextlib.suppress(ValueError):
         read(text)

@@ -1,6 +1,6 @@
-"""Models of the queues with one rule broken each, which random comparison with the true model must find out.
+"""Models of the queues, each with one broken rule, which random comparison with the true model must find.
 
-They are the test of the test: mistakes that an engine could make, some of them plain, some of them at a boundary.
+They test the test: each is a mistake that an engine could make, some of them only visible at a limit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -185,7 +185,7 @@ class EndsLeasesANanosecondLate(QueueModel):
 
 
 class LetsNothingExpireLate(QueueModel):
-    """`latest` without an expiration of the queue takes the message's own."""
+    """With `latest` and no expiration of the queue, the message's own expiration is used."""
 
     def _expiry_ns(self, settings: QueueSettings, now_ns: int, expiration_s: int | None) -> int | None:
         if settings.expiration_model == "latest" and settings.expiration_ns is None:
@@ -239,7 +239,7 @@ class CountsDeferredAcknowledgements(QueueModel):
 
 
 class KeepsLeasesOfEndedSubscriptions(QueueModel):
-    """Those of the queues that the subscription has left by a replace."""
+    """The wrongly kept leases are those on queues that the subscription has left by a replace."""
 
     def _end(self, now_ns: int, ended: Sequence[Subscription]) -> None:
         for queue in self._queues:

@@ -4,9 +4,9 @@
 subscriptions and acknowledgements are drawn so that limits are met: backlogs of a few messages, leases and expirations
 in halves of a second, a clock that moves by the same halves and by a nanosecond more or less. It never goes back.
 
-Compared are what a command answers, deliveries and barriers of each queue in their order, removals of each queue in any
-order, and every figure that can be asked for. Apart from the model, some laws are checked that hold for any queue,
-so that the model is not the only witness.
+The comparison covers the result of each command, deliveries and barriers of each queue in their order, removals of each
+queue in any order, and all figures. Some laws that hold for any queue are checked as well, so that the model is not the
+only reference.
 """
 
 from collections import Counter
@@ -50,12 +50,12 @@ CLIENTS = 4
 SUBSCRIPTIONS_MAX = 6
 LARGEST_EXPIRATION_S = 2**32 - 2
 FIRST_SEQUENCES = {7: 1, 2**64 - 1: 1_700_000_000_000_000_001}
-"""The publishers, with a number of a client's and one that a server gave."""
+"""The first sequence of each publisher: one number of a client and one that a server assigned."""
 CALM_STEPS_MIN = 3
-"""What takes much away at once has to wait, so that something is there."""
+"""Steps between two that remove many messages at once, so that queues fill up meanwhile."""
 
 NOT_ASKED: Filter = frozenset()
-"""In place of a filter: the subscription does not match that queue."""
+"""In place of a filter: the subscription does not include that queue."""
 
 Answer = TypeVar("Answer")
 Thing = TypeVar("Thing")
@@ -76,7 +76,7 @@ filters: st.SearchStrategy[Filter] = st.sampled_from(
 other_filters_of_queues = st.tuples(*[filters] * QUEUES_MAX)
 filters_of_queues = st.one_of(st.just((None,) * QUEUES_MAX), other_filters_of_queues)
 Publication = tuple[int, tuple[int, ...]]
-"""A kind, and one choice of an entry for each queue."""
+"""A message's kind, and the index of its entry for each queue."""
 publication = st.tuples(st.integers(0, KINDS - 1), st.tuples(*[st.integers(0, 11)] * QUEUES_MAX))
 publications = st.lists(publication, min_size=1, max_size=4)
 
@@ -87,7 +87,7 @@ BARRIERS = [Entry(), Entry(), Entry(is_barrier=True), Entry(), Entry(is_barrier=
 
 @st.composite
 def queue_settings(draw: st.DrawFn) -> QueueSettings:
-    """Of those that a configuration may have (queues.md §2.2), but for a target depth that would take long to reach."""
+    """Settings that a configuration allows (queues.md §2.2), except for target depths that take long to reach."""
     at_least_once = draw(st.sampled_from([True, True, True, False]))
     speciality = draw(st.sampled_from(["none", "priority", "barriers", "target"]))
     return QueueSettings(
@@ -113,7 +113,7 @@ def queue_settings(draw: st.DrawFn) -> QueueSettings:
 
 @dataclass(frozen=True)
 class Live:
-    """A subscription, as the machine has asked for it."""
+    """A subscription as the state machine requested it."""
 
     client: int
     queues: dict[int, Filter]
@@ -130,7 +130,7 @@ def pick(things: Sequence[Thing], choice: int) -> Thing:
 
 class QueueRules(RuleBasedStateMachine):
     def make_subjects(self, settings: Sequence[QueueSettings]) -> tuple[Subject, Subject]:
-        """What is tested, and the model."""
+        """The subject and the model."""
         raise NotImplementedError
 
     @initialize(
@@ -146,7 +146,7 @@ class QueueRules(RuleBasedStateMachine):
         subscriptions: list[tuple[int, int, int, tuple[Filter, ...]]],
         publications: list[Publication],
     ) -> None:
-        """Not with nothing: hypothesis leaves many of the rules out of each example."""
+        """Begin with subscriptions and messages, since hypothesis leaves many rules out of each example."""
         self.settings = [replace(one, name=f"Q{index}") for index, one in enumerate(settings)]
         self.subject, self.model = self.make_subjects(self.settings)
         self.now_ns = START_NS
@@ -159,7 +159,7 @@ class QueueRules(RuleBasedStateMachine):
         self.live: dict[int, Live] = {}
         self.held: list[dict[int, int]] = [
             {} for _ in self.settings
-        ]  # by queue and position: the subscription
+        ]  # for each queue: position to subscription
         self.removed: list[set[int]] = [set() for _ in self.settings]
         self.deliveries: list[Counter[int]] = [Counter() for _ in self.settings]  # since the start
         self.calm_steps = 0
@@ -225,7 +225,7 @@ class QueueRules(RuleBasedStateMachine):
     def subscribe(
         self, pause_ns: int, choice: int, client: int, backlog: int, asked: tuple[Filter, ...]
     ) -> None:
-        """Numbers of subscriptions that have ended are used again, so their order is not that of creation."""
+        """Numbers of ended subscriptions are used again, so their order is not the order of creation."""
         free = [number for number in range(1, SUBSCRIPTIONS_MAX + 1) if number not in self.live]
         number = pick(free, choice)
         queues = self._asked(asked) or {0: None}
@@ -243,7 +243,7 @@ class QueueRules(RuleBasedStateMachine):
     @precondition(lambda self: self.live and self.calm_steps >= CALM_STEPS_MIN)
     @rule(pause_ns=pauses, choice=choices, is_connection=st.booleans())
     def leave(self, pause_ns: int, choice: int, is_connection: bool) -> None:
-        """A subscription ends, or the connection with all that it has."""
+        """One subscription ends, or a connection with all its subscriptions."""
         number = self._pick_live(choice)
         client = self.live[number].client
         if is_connection:
@@ -254,7 +254,7 @@ class QueueRules(RuleBasedStateMachine):
             self._step(pause_ns, lambda one, now_ns: one.unsubscribe(now_ns, number), is_calm=False)
 
     def _pick_live(self, choice: int) -> int:
-        """Every other time one that holds something, if there is one."""
+        """Pick a subscription. For odd choices it is one that holds a message, if there is one."""
         holders = sorted({number for held in self.held for number in held.values()})
         return pick(holders if holders and choice % 2 else sorted(self.live), choice // 2)
 
@@ -266,7 +266,7 @@ class QueueRules(RuleBasedStateMachine):
     @precondition(lambda self: any(self.held))
     @rule(pause_ns=pauses, choice=choices, action=actions)
     def acknowledge_own(self, pause_ns: int, choice: int, action: Action) -> None:
-        """As a consumer does: one message that it holds."""
+        """A consumer acknowledges a message that it holds."""
         queue, client, bookmarks = self._pick_held(choice)
         self._step(pause_ns, lambda one, now_ns: one.acknowledge(now_ns, client, queue, bookmarks, action))
 
@@ -278,7 +278,7 @@ class QueueRules(RuleBasedStateMachine):
     @precondition(lambda self: any(self.held))
     @rule(pause_ns=pauses, choice=choices, extension_ns=halves, client=st.one_of(st.none(), clients))
     def extend(self, pause_ns: int, choice: int, extension_ns: int, client: int | None) -> None:
-        """The holder extends a lease, or another client tries to."""
+        """A client extends a lease, either its own or another client's."""
         queue, holder, bookmarks = self._pick_held(choice)
         sender = client or holder
         self._step(pause_ns, lambda one, now_ns: one.extend(now_ns, sender, queue, bookmarks, extension_ns))
@@ -293,7 +293,7 @@ class QueueRules(RuleBasedStateMachine):
     def acknowledge(
         self, pause_ns: int, queue_choice: int, client: int, picks: list[tuple[int, int]], action: Action
     ) -> None:
-        """Any bookmarks: of messages that are leased, or wait, of all that there were, and of some to come."""
+        """Acknowledge any bookmarks: leased messages, waiting ones, removed ones and messages not yet published."""
         queue = pick(range(len(self.settings)), queue_choice)
         to_come = [(name, number + ahead) for name, number in self.next_sequences.items() for ahead in (0, 1)]
         held = [self.bookmarks[position] for position in sorted(self.held[queue])]
@@ -321,7 +321,7 @@ class QueueRules(RuleBasedStateMachine):
         )
 
     def _pick_held(self, choice: int) -> tuple[int, int, list[Bookmark]]:
-        """A message that somebody holds: its queue, the holder's client, its bookmark."""
+        """A leased message: its queue, the holder's client, its bookmark."""
         all_held = [(index, position) for index, held in enumerate(self.held) for position in sorted(held)]
         queue, position = pick(all_held, choice)
         return queue, self.live[self.held[queue][position]].client, [self.bookmarks[position]]
@@ -341,7 +341,7 @@ class QueueRules(RuleBasedStateMachine):
     @precondition(lambda self: self.calm_steps >= CALM_STEPS_MIN)
     @rule(pause_ns=pauses, down_ns=st.sampled_from([0, 0, 0, 3 * SECOND_NS, DAY_NS]))
     def restart(self, pause_ns: int, down_ns: int) -> None:
-        """And the first clients come back."""
+        """Restart, then restore the first subscriptions."""
         self.live = {}
         for deliveries in self.deliveries:
             deliveries.clear()
@@ -367,7 +367,7 @@ class QueueRules(RuleBasedStateMachine):
         self._check_laws(events)
 
     def _check_laws(self, events: Sequence[Event]) -> None:
-        """What must hold whatever the model says."""
+        """Check laws that hold independently of the model."""
         sent = [event for event in events if isinstance(event, Delivered)]
         for event in sent:
             settings = self.settings[event.queue]
@@ -449,7 +449,7 @@ def _figures(subject: Subject, queue: int) -> dict[str, int | list[int]]:
 
 
 def queue_rules(make_subject: MakeSubject, make_model: MakeSubject = QueueModel) -> type[QueueRules]:
-    """The state machine that compares a subject with the model, or with another subject."""
+    """Make the state machine that compares a subject with the model, or with another subject."""
 
     class Rules(QueueRules):
         def make_subjects(self, settings: Sequence[QueueSettings]) -> tuple[Subject, Subject]:
@@ -459,5 +459,5 @@ def queue_rules(make_subject: MakeSubject, make_model: MakeSubject = QueueModel)
 
 
 def check_queue_rules(make_subject: MakeSubject, settings: hypothesis.settings | None = None) -> None:
-    """Runs the machine. A difference is an AssertionError; what a subject raises comes through."""
+    """Run the state machine. A difference raises AssertionError; exceptions of the subject are passed on."""
     run_state_machine_as_test(queue_rules(make_subject), settings=settings)

@@ -1,4 +1,4 @@
-"""Where new actions on queues begin, and which journals actions need."""
+"""The starting positions of new actions on queues, and the journals that actions keep from removal."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ FAR = 1 << 63
 
 
 def config(*events: tuple[str, str]) -> ServerConfig:
-    """Three queues, and an action on each of these events."""
+    """A configuration with three queues, and an action on each of these events."""
     sow = "".join(element(name, "<UnderlyingTopic>T</UnderlyingTopic>") for name in ("Q1", "Q2", "Q3"))
     made = "".join(action(on(module, Topic=queue, MessageType="json"), echo("x")) for module, queue in events)
     actions = f"<Actions>{made}</Actions>" if made else ""
@@ -37,7 +37,7 @@ class Directory:
         self.reports: list[tuple[str, str]] = []
 
     def begin(self, position: int, *events: tuple[str, str]) -> dict[tuple[str, str], int] | None:
-        """What a start leaves in the file; None: there is none."""
+        """The content of the file after a start, or None if there is no file."""
         begin_action_positions(
             config(*events), self.path, Disk(), position, lambda *report: self.reports.append(report)
         )
@@ -62,7 +62,7 @@ def test_a_new_action_begins_at_the_end_of_the_log(tmp_path: Path) -> None:
     assert found == {(EXPIRE, "Q1"): 6000, (DELETE, "Q1"): 7000}
 
 
-def test_one_that_is_not_there_any_more_is_forgotten(tmp_path: Path) -> None:
+def test_a_removed_action_is_forgotten(tmp_path: Path) -> None:
     directory = Directory(tmp_path)
     directory.begin(6000, (EXPIRE, "Q1"), (EXPIRE, "Q2"))
     assert directory.begin(7000, (EXPIRE, "Q2")) == {(EXPIRE, "Q2"): 6000}
@@ -70,14 +70,14 @@ def test_one_that_is_not_there_any_more_is_forgotten(tmp_path: Path) -> None:
     assert directory.begin(9000, (EXPIRE, "Q1")) == {(EXPIRE, "Q1"): 9000}
 
 
-def test_a_log_that_began_anew(tmp_path: Path) -> None:
-    """A position behind its end is of another log."""
+def test_a_log_that_was_replaced(tmp_path: Path) -> None:
+    """A position behind the end of the log belongs to another log."""
     directory = Directory(tmp_path)
     directory.write({(EXPIRE, "Q1"): 1_000_000})
     assert directory.begin(4096, (EXPIRE, "Q1")) == {(EXPIRE, "Q1"): 4096}
 
 
-def test_a_damaged_file_is_told_of(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     directory = Directory(tmp_path)
     action_positions_path(tmp_path, "here").write_text("{")
     assert directory.begin(6000, (EXPIRE, "Q1")) == {(EXPIRE, "Q1"): 6000}
@@ -104,14 +104,14 @@ class Pins:
         )
 
     def look(self, times: int = 3) -> int:
-        """After some looks: the oldest journal that is needed."""
+        """The oldest journal that is needed, after several looks."""
         for _ in range(times):
             self.now_s += LOOK_INTERVAL_S
             self.pins.look(self.written)
         return self.pins.oldest_journal()
 
 
-def test_nothing_goes_before_actions_have_said_where_they_are() -> None:
+def test_no_journal_is_released_before_actions_have_published_their_position() -> None:
     pins = Pins()
     pins.written = 7500
     assert pins.look() == 0
@@ -126,12 +126,12 @@ def test_a_message_in_a_queue_keeps_its_journal() -> None:
     assert pins.look() == 2
 
 
-def test_a_message_that_has_left_keeps_it_until_actions_come_to_its_removal() -> None:
+def test_a_removed_message_keeps_its_journal_until_actions_reach_its_removal() -> None:
     pins = Pins()
     pins.oldest, pins.written = 2500, 7500
     pins.progress.position = 7500
     assert pins.look() == 2
-    pins.oldest, pins.written = FAR, 7600  # it left, at 7500
+    pins.oldest, pins.written = FAR, 7600  # it left the queue, at 7500
     assert pins.look() == 2
     pins.progress.position = 7599
     assert pins.look() == 2
@@ -139,8 +139,8 @@ def test_a_message_that_has_left_keeps_it_until_actions_come_to_its_removal() ->
     assert pins.look() == 7
 
 
-def test_what_leaves_meanwhile_is_not_forgotten() -> None:
-    """A note stands until actions have passed its place, however much leaves after it."""
+def test_a_removal_stays_noted_when_others_follow() -> None:
+    """A noted removal stays until actions have passed its position, however many removals follow."""
     pins = Pins()
     pins.oldest, pins.written = 2500, 7500
     assert pins.look() == 0
@@ -153,7 +153,7 @@ def test_what_leaves_meanwhile_is_not_forgotten() -> None:
     assert pins.look() == 9
 
 
-def test_it_does_not_look_all_the_time() -> None:
+def test_it_looks_at_intervals_only() -> None:
     pins = Pins()
     pins.progress.position = 1000
     pins.written = 1000

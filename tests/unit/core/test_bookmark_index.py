@@ -20,18 +20,18 @@ from tests.support.records import RecordParts
 
 FILE_BYTES = 24 * BLOCK_BYTES
 PUBLISHERS = 90
-"""More than a block has entries for, when all of them publish in it."""
+"""More publishers than a block has entries for."""
 
 
 class Indexed:
-    """A file full of messages, and its index in both forms."""
+    """A file full of messages, and its index in both forms: closed, and of the file in use."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         chance = random.Random(seed)
         feeder = Feeder(directory, FILE_BYTES, 1)
         last = dict.fromkeys(range(PUBLISHERS), 0)
         active = chance.sample(range(PUBLISHERS), chance.choice([1, 5, 40, PUBLISHERS]))
-        # Sessions own their names, so several publishers are imitated by numbers that the server would derive.
+        # One session has one client name, so several publishers are simulated by the ids of the publish records.
         sequence = 0
         while feeder.journal.number == 0:
             if chance.random() < 0.01:
@@ -72,7 +72,7 @@ def reader(request: pytest.FixtureRequest, indexed: Indexed) -> IndexReader:
 
 
 def test_index_finds_every_bookmark(indexed: Indexed, reader: IndexReader) -> None:
-    """In the first candidate block, unless some block had more publishers than entries."""
+    """The bookmark is in one of the candidate blocks; there are several only if some block overflowed."""
     for record in indexed.records:
         assert reader.may_hold(record.publisher_id, record.sequence)
         blocks = reader.candidate_blocks(record.publisher_id, record.sequence)
@@ -80,8 +80,8 @@ def test_index_finds_every_bookmark(indexed: Indexed, reader: IndexReader) -> No
         assert any(first <= record.position and (record.position < end or end == 0) for first, end in ranges)
 
 
-def test_index_reads_little_for_what_is_not_there(indexed: Indexed, reader: IndexReader) -> None:
-    """An unknown publisher costs the blocks with overflow, and no other; a closed index knows better."""
+def test_index_reads_few_blocks_for_unknown_bookmarks(indexed: Indexed, reader: IndexReader) -> None:
+    """An unknown publisher costs only the blocks that overflowed; a closed index rejects it without reading."""
     overflowing = reader.candidate_blocks(1, 5)
     assert len(overflowing) <= FILE_BYTES // BLOCK_BYTES
     known = {(record.publisher_id, record.sequence) for record in indexed.records}
@@ -96,8 +96,8 @@ def test_index_reads_little_for_what_is_not_there(indexed: Indexed, reader: Inde
         assert not reader.may_hold(indexed.records[0].publisher_id, indexed.records[-1].sequence + 1)
 
 
-def test_index_overflow_was_tried(indexed: Indexed) -> None:
-    """Seeds differ: some have blocks that overflow. (Else the tests above prove less than they say.)"""
+def test_index_overflow_was_tested(indexed: Indexed) -> None:
+    """With some seeds there are blocks that overflow, so the tests above cover both cases."""
     crowded = {
         block
         for block in range(len(indexed.image) // BLOCK_BYTES)
@@ -107,7 +107,7 @@ def test_index_overflow_was_tried(indexed: Indexed) -> None:
 
 
 def test_index_blocks_are_those_of_the_file(indexed: Indexed, reader: IndexReader) -> None:
-    """The block of any offset is the one that begins last before it, at a record."""
+    """The block of an offset is the last one that begins before it, at a record."""
     firsts: dict[int, int] = {}
     offset = FILE_HEADER_SIZE
     while offset < reader.end_offset:
@@ -147,7 +147,10 @@ def test_index_rebuilt_by_a_scan_is_the_same(indexed: Indexed) -> None:
 
 
 def test_index_damage_is_noticed(indexed: Indexed) -> None:
-    """Any changed bit, any missing end; rubbish of any length. What lies behind its end is not the index."""
+    """Changed bits, truncation and arbitrary bytes of any length are noticed.
+
+    Bytes behind the end are not part of the index.
+    """
     content = indexed.closed_bytes
     chance = random.Random(9)
     offsets = {*range(128), *chance.sample(range(len(content)), 300), len(content) - 1}
@@ -164,8 +167,8 @@ def test_index_damage_is_noticed(indexed: Indexed) -> None:
     assert IndexReader(content + b"rest", True).end_offset == indexed.closed.end_offset
 
 
-def test_index_of_the_file_in_use_grows_under_its_reader(tmp_path: Path) -> None:
-    """A reader opened early sees what is added later."""
+def test_index_of_the_file_in_use_grows_while_it_is_read(tmp_path: Path) -> None:
+    """A reader that was opened earlier sees later entries."""
     feeder = Feeder(tmp_path, FILE_BYTES)
     builder_memory = bytearray(index_bytes(FILE_BYTES))
     builder = IndexBuilder(builder_memory, 0, 0, FILE_BYTES)

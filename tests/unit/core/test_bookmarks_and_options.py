@@ -1,4 +1,4 @@
-"""Bookmarks and options as text: the grammars of transaction_log.md §5 and protocol.md §10, and rubbish."""
+"""Bookmarks and options as text: the grammars of transaction_log.md §5 and protocol.md §10, and malformed text."""
 
 import contextlib
 import datetime
@@ -33,7 +33,7 @@ blanks = st.sampled_from(["", " ", "  "])
 
 
 @given(u64, u64)
-def test_bookmark_what_is_written_is_read(publisher: int, sequence: int) -> None:
+def test_bookmark_written_is_read_again(publisher: int, sequence: int) -> None:
     text = format_bookmark(publisher, sequence)
     assert text == f"{publisher}|{sequence}|"
     assert parse_bookmark(text) == BookmarkRange(Points(messages=(MessagePoint(publisher, sequence),)))
@@ -76,7 +76,7 @@ def test_bookmark_a_third_part_is_ignored(text: str) -> None:
     ],
 )  # fmt: skip
 def test_bookmark_malformed(text: str) -> None:
-    """transaction_log.md §20 6, §22 68: a failure with this reason, never another error."""
+    """transaction_log.md §20 6, §22 68: a failure with this reason, and no other exception."""
     with pytest.raises(CommandFailure) as caught:
         parse_bookmark(text)
     assert caught.value.reason == "invalid bookmark"
@@ -88,7 +88,7 @@ def test_bookmark_malformed(text: str) -> None:
     st.booleans(),
 )
 def test_bookmark_moments(moment: datetime.datetime, fraction: str, zone: bool) -> None:
-    """transaction_log.md §5.2, §20 10: UTC with and without `Z`; what is finer than a microsecond is cut off."""
+    """transaction_log.md §5.2, §20 10: UTC with and without `Z`; digits below a microsecond are cut off."""
     moment = moment.replace(microsecond=int((fraction or "0").ljust(6, "0")[:6]), tzinfo=datetime.UTC)
     text = moment.strftime("%Y%m%dT%H%M%S") + (f".{fraction}" if fraction else "") + ("Z" if zone else "")
     since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -101,14 +101,14 @@ def test_bookmark_moments(moment: datetime.datetime, fraction: str, zone: bool) 
     ["20240230T000000", "20241301T000000", "20240301T240000", "20240301T000060", "20240301T000000.", "00000101T000000",
      "20240301T000000.1234567890", "20240301T000000z", "20240301t000000", "2024 301T000000"],
 )  # fmt: skip
-def test_bookmark_what_is_no_moment(text: str) -> None:
+def test_bookmark_malformed_moments(text: str) -> None:
     with pytest.raises(CommandFailure) as caught:
         parse_bookmark(text)
     assert caught.value.reason == "invalid bookmark"
 
 
 def test_bookmark_ranges() -> None:
-    """transaction_log.md §5.3: each side is a list of anything, each bracket by itself."""
+    """transaction_log.md §5.3: each side is a list of any bookmarks, and each bracket has its own meaning."""
     one, two = MessagePoint(1, 1), MessagePoint(2, 2)
     for begin in "[(":
         for end in "])":
@@ -123,7 +123,7 @@ def test_bookmark_ranges() -> None:
 @given(st.text(max_size=40))
 @example("[" * 1000)
 @example("1|" * 1000)
-def test_bookmark_rubbish_is_a_failure_and_nothing_else(text: str) -> None:
+def test_bookmark_arbitrary_text_is_a_failure_and_nothing_else(text: str) -> None:
     try:
         bookmark = parse_bookmark(text)
     except CommandFailure:
@@ -140,7 +140,7 @@ def test_bookmark_rubbish_is_a_failure_and_nothing_else(text: str) -> None:
 @example(text="=")
 @example(text="[" * 500 + ",")
 @example(text="rate=,")
-def test_options_rubbish_is_a_failure_and_nothing_else(command: str, text: str) -> None:
+def test_options_arbitrary_text_is_a_failure_and_nothing_else(command: str, text: str) -> None:
     with contextlib.suppress(CommandFailure):
         parse_options(text, command, bookmark=True)
     with contextlib.suppress(CommandFailure):
@@ -150,7 +150,7 @@ def test_options_rubbish_is_a_failure_and_nothing_else(command: str, text: str) 
 @pytest.mark.parametrize("command", COLUMNS)
 @pytest.mark.parametrize("name", TOKENS)
 def test_options_are_taken_where_they_are_documented(command: str, name: str) -> None:
-    """protocol.md §10: everywhere else they are `invalid options`."""
+    """protocol.md §10: in other commands they are `invalid options`."""
     columns, takes_value = TOKENS[name]
     text = f"{name}=1s" if takes_value else name
     with_value = f"{name}=1" if not takes_value else name
@@ -213,7 +213,7 @@ def test_options_intervals_beyond_a_bound_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "1y", "-1s", "1 2s", "1e3s", "1ss", "nan", "inf", "1,5s", "٣s"])
-def test_options_no_intervals(text: str) -> None:
+def test_options_malformed_intervals(text: str) -> None:
     with pytest.raises(ValueError, match="no interval"):
         parse_interval(text)
 
@@ -276,7 +276,7 @@ def test_options_conflation_of_a_replay() -> None:
      "conflation=1s,conflation_key=[/a[1]]", "conflation=1s,conflation_key=[/k,]",
      "conflation=99999999w,conflation_key=[/k]"],
 )  # fmt: skip
-def test_options_what_is_no_conflation(text: str) -> None:
+def test_options_malformed_conflation(text: str) -> None:
     with pytest.raises(CommandFailure) as caught:
         parse_options(text, "subscribe", bookmark=True)
     assert caught.value.reason == "invalid options"

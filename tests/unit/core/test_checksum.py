@@ -1,4 +1,4 @@
-"""CRC32C: known vectors, the same with and without the processor's instruction, the same as its definition."""
+"""CRC32C: known vectors, equal results with and without the processor's instruction, and the definition."""
 
 import ctypes
 import random
@@ -35,7 +35,7 @@ int has_hardware(void) { return crc32c_has_hardware(); }
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The header's functions, compiled by themselves."""
+    """The header's functions, compiled on their own."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     compiler = compiler if shutil.which(compiler) else "cc"
     if shutil.which(compiler) is None:
@@ -65,7 +65,7 @@ def test_checksum_known_vectors(shim: ctypes.CDLL, data: bytes) -> None:
 
 
 def test_checksum_software_and_hardware_agree(shim: ctypes.CDLL) -> None:
-    """At every length around the word size and the three lanes' bounds, at any alignment, and for long data."""
+    """Lengths around the word size and the limits of the three lanes, every alignment, and long data."""
     if not shim.has_hardware():
         pytest.skip("this processor has no CRC32C instruction")
     chance = random.Random(1)
@@ -78,11 +78,11 @@ def test_checksum_software_and_hardware_agree(shim: ctypes.CDLL) -> None:
 
 
 def test_checksum_of_every_length_at_every_alignment(shim: ctypes.CDLL) -> None:
-    """By its definition, byte by byte, through each bound of the lanes and of what is fetched ahead."""
+    """Compared with the definition byte by byte, across the limits of the lanes and of the prefetched data."""
     data = random.Random(2).randbytes(4097)
     expected = [crc32c(b"")]
     for byte in data:
-        # The sum of one byte more follows from the sum before: what the definition does with its next byte.
+        # The checksum of one byte more follows from the previous one, as in the definition.
         register = expected[-1] ^ 0xFFFFFFFF ^ byte
         for _ in range(8):
             register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
@@ -97,7 +97,7 @@ def test_checksum_of_every_length_at_every_alignment(shim: ctypes.CDLL) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 1000])
 def test_checksum_of_a_record_is_that_of_its_definition(size: int) -> None:
-    """The compiled modules take what this file's own CRC says, and nothing else."""
+    """The compiled modules accept the CRC of this file's own implementation, and no other value."""
     parts = RecordParts(payload=b"p" * size, position=FILE_HEADER_SIZE, txid=5, publisher_id=1, sequence=1)
     image = bytearray(FILE_HEADER_SIZE) + parts.to_bytes(sealed=True) + bytes(16)
     assert intact_record(image, 0, FILE_HEADER_SIZE) == (1, 5)

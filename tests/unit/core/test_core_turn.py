@@ -1,4 +1,4 @@
-"""The core's turn: when records are released, and how a dead transport is replaced."""
+"""The core's turn: release of records, and replacement of a dead transport."""
 
 import random
 import select
@@ -62,9 +62,9 @@ def answers(server: Server, transport: int) -> list[list[object]]:
 
 
 def test_core_answers_before_it_releases(server: Server) -> None:
-    """A transport whose egress ring is full keeps its records as not consumed until the answers are out.
+    """A transport whose egress ring is full keeps its records as not consumed until the answers are written.
 
-    Among the answers may be that a session was cut off: what it had published then was dropped.
+    An answer may end a session, after which the records that the session published are dropped.
     """
     ring = server.runtime.ingress[0]
     for slot in range(90):
@@ -95,7 +95,7 @@ def test_core_a_blocked_transport_blocks_no_other(server: Server) -> None:
 
 
 def test_core_a_dead_transport_is_replaced_when_its_ring_is_empty(server: Server) -> None:
-    """What it had published counts; its names are free; answers that nobody takes hold up nothing."""
+    """Its published records count, its client names become free, and unread answers block nothing."""
     for slot in range(90):
         log_on(server, 0, slot, f"client-{slot}")
     server.core.turn()
@@ -111,7 +111,7 @@ def test_core_a_dead_transport_is_replaced_when_its_ring_is_empty(server: Server
     assert server.supervisor.from_core == [["transport drained", 0]]
     assert server.core.sequencer.accepted == 3
     answers(server, 0)
-    # The successor begins with no topics and no sessions.
+    # The successor begins without topics and sessions.
     log_on(server, 0, 0, "client-7", serial=50)
     server.core.turn()
     journal = server.core.sequencer.journal
@@ -120,7 +120,7 @@ def test_core_a_dead_transport_is_replaced_when_its_ring_is_empty(server: Server
 
 
 def test_core_a_dead_transport_waits_for_room_in_the_transient_log(server: Server) -> None:
-    """Others that do not read must not make it be replaced with records left in its ring."""
+    """The dead transport is not replaced while records are left in its ring, even if other transports do not read."""
     transient_files.SEGMENT_BYTES = 65536
     transient_files.TRANSIENT_BYTES_MAX = 2 * 65536
     control = server.runtime.control
@@ -149,7 +149,7 @@ def test_core_a_dead_transport_waits_for_room_in_the_transient_log(server: Serve
 
 
 def test_core_a_name_taken_over_fences_its_old_session(server: Server) -> None:
-    """transaction_log.md §6: what the old one still has in its ring is dropped, and it is told to go first."""
+    """transaction_log.md §6: records of the old session left in its ring are dropped, after it was notified."""
     log_on(server, 0, 0)
     declare(server, 0, "orders")
     assert publish(server, 0, 0, 1)
@@ -165,7 +165,7 @@ def test_core_a_name_taken_over_fences_its_old_session(server: Server) -> None:
 
 
 def test_core_a_reused_slot_is_another_session(server: Server) -> None:
-    """A record of a connection that is gone, in a slot that has a new owner, is dropped."""
+    """A record of a closed connection is dropped when its slot has a new owner."""
     log_on(server, 0, 0, "first", serial=1)
     declare(server, 0, "orders")
     log_on(server, 0, 0, "second", serial=2)
@@ -176,7 +176,7 @@ def test_core_a_reused_slot_is_another_session(server: Server) -> None:
 
 
 class DecidingSequencer:
-    """Decides every turn to deliver something that is not durable yet."""
+    """In every turn it decides to deliver a message that is not durable yet."""
 
     has_replies = False
 
@@ -192,8 +192,8 @@ class DecidingSequencer:
 
 
 @pytest.mark.parametrize(("awaited", "wanted"), [(0, 0), (300, 0), (300, 200), (200, 300)])
-def test_core_has_the_journal_synced_for_whoever_waits(awaited: int, wanted: int) -> None:
-    """What is to be delivered, without a transport having to ask, and what transports ask for."""
+def test_core_demands_a_sync_for_deliveries_and_waiting_transports(awaited: int, wanted: int) -> None:
+    """The core demands a sync for messages to deliver, and for positions that transports wait for."""
     told = []
     control = ControlPage()
     turns = CoreTurns(control, [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
@@ -207,7 +207,7 @@ def test_core_has_the_journal_synced_for_whoever_waits(awaited: int, wanted: int
 
 
 class AnsweringSequencer:
-    """Has had all its turns, and these answers for the first transport."""
+    """A sequencer without work in its turns, with these answers for the first transport."""
 
     def __init__(self, answers: list[bytes]) -> None:
         self.journal = None
@@ -228,8 +228,8 @@ class AnsweringSequencer:
         return False
 
 
-def test_core_wakes_a_transport_for_answers_that_found_no_room_before() -> None:
-    """It has taken all that there was, and sleeps: nothing else would tell it that there is more."""
+def test_core_wakes_a_transport_for_answers_that_had_to_wait_for_room() -> None:
+    """The transport has read the whole ring and sleeps, so only the wake-up tells it of further answers."""
     answer = RecordParts(payload=b"x" * 1000).to_bytes()
     control, ring, wake_up = ControlPage(), Ring(4096), WakeUp()
     turns = CoreTurns(control, [ring], [wake_up.fd], -1, -1, -1, 4096, lambda answer: b"")
@@ -247,7 +247,7 @@ def test_core_wakes_a_transport_for_answers_that_found_no_room_before() -> None:
 
 
 class WaitingSequencer:
-    """Finds work at the look with that number."""
+    """A sequencer that reports work at the call of `pending` with that number."""
 
     def __init__(self, found_at: int) -> None:
         self.looks = 0
@@ -266,7 +266,7 @@ def test_core_polls_until_there_is_work() -> None:
     assert sequencer.looks == 20
 
 
-def test_core_polls_only_so_long() -> None:
+def test_core_polls_for_a_limited_time() -> None:
     turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
     sequencer: Any = WaitingSequencer(1 << 60)
     turns.sequencer = sequencer
@@ -275,10 +275,10 @@ def test_core_polls_only_so_long() -> None:
 
 
 def test_core_lets_other_threads_run_while_it_polls() -> None:
-    """The one that syncs the journal needs the interpreter."""
+    """The thread that syncs the journal needs the interpreter."""
     turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
     work: list[int] = []
-    # Without Python code in it, which would give the interpreter away by itself.
+    # No Python code runs in it, which would release the interpreter by itself.
     sequencer: Any = SimpleNamespace(pending=work.__len__)
     turns.sequencer = sequencer
     other = threading.Thread(target=lambda: work.append(1))

@@ -1,4 +1,4 @@
-"""The frames that a tailer makes of records, against the headers that the record's parts call for."""
+"""The frames that a tailer makes of records, compared with the headers that follow from the records' parts."""
 
 import json
 import struct
@@ -30,7 +30,7 @@ texts = st.text(st.characters(min_codepoint=32, codec="utf-8", exclude_character
 
 @dataclass(frozen=True)
 class Published:
-    """One message and the time at which it is sequenced."""
+    """A message and the time at which it is sequenced."""
 
     now_ns: int
     publisher: int
@@ -52,13 +52,13 @@ published = st.builds(
 
 
 def moment(year: int, month: int, day: int, *rest: int) -> int:
-    """Nanoseconds of a UTC time."""
+    """The nanoseconds of a UTC time."""
     return (datetime(year, month, day, *rest, tzinfo=UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(
         microseconds=1
     ) * 1000 + 789
 
 
-# Around the ends of months, of leap years and of centuries, within one second and over its edge.
+# Times around the ends of months, leap years and centuries, within one second and across it.
 EDGES = sorted(
     moment(year, month, day, *clock)
     for year in (2023, 2024, 2100)
@@ -74,10 +74,10 @@ EDGES = sorted(
 @example([Published(now_ns, 0, 1, 1) for now_ns in sorted(EDGES)], WANT_TIMESTAMP)
 @example([Published(YEAR_2000_NS, 0, step, 1) for step in (9, 1, 89, 1, 899, 1, 2**63)], WANT_BOOKMARK)
 @given(st.lists(published, max_size=20), st.sampled_from([0, 1, 2, 3]))
-def test_protocol_12_frames_tell_what_was_recorded(made: list[Published], flags: int) -> None:
+def test_protocol_12_frames_have_the_recorded_fields(made: list[Published], flags: int) -> None:
     """protocol.md §12: topic, ids, bookmark, time, correlation id, user, length."""
     assert WANT_BOOKMARK | WANT_TIMESTAMP == 3
-    made.sort(key=lambda each: each.now_ns)  # the log's times never fall
+    made.sort(key=lambda each: each.now_ns)  # times in the log never decrease
     with tempfile.TemporaryDirectory() as directory:
         feeder = Feeder(Path(directory), FILE_BYTES)
         last = [0, 0, 0, 0]
@@ -119,7 +119,7 @@ def test_protocol_12_frames_tell_what_was_recorded(made: list[Published], flags:
 
 
 def frames_of(stream: bytes) -> list[tuple[dict[str, object], bytes]]:
-    """Header and payload of each frame."""
+    """The header and payload of each frame."""
     frames = []
     while stream:
         (length,) = struct.unpack_from(">I", stream)

@@ -1,4 +1,4 @@
-"""Every function of expressions.md §10, with its edges."""
+"""Every function of expressions.md §10, with its limits."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_a_function_of_constants(name: str, arguments: tuple[Scalar, ...], expec
 @given(
     st.text("ab", max_size=30), st.text("ab", min_size=1, max_size=3), st.text("abc", min_size=1, max_size=4)
 )
-def test_replace_is_what_python_does(text: str, part: str, replacement: str) -> None:
+def test_replace_is_that_of_python(text: str, part: str, replacement: str) -> None:
     made = call("REPLACE", text.encode(), part.encode(), replacement.encode())
     assert made == (text.replace(part, replacement).encode() or None)
 
@@ -323,7 +323,7 @@ def test_strptime(text: Scalar, format: Scalar, expected: Scalar) -> None:
 
 
 @given(st.datetimes(datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31)))
-def test_times_become_text_and_come_back(moment: datetime.datetime) -> None:
+def test_times_become_text_and_are_parsed_back(moment: datetime.datetime) -> None:
     seconds = moment.replace(microsecond=0, tzinfo=datetime.UTC).timestamp()
     text = call("STRFTIME", b"%m/%d %H:%M:%S %Y", seconds)
     assert text == f"{moment:%m/%d %H:%M:%S} {moment.year}".encode()
@@ -443,7 +443,7 @@ def test_a_delivery_is_updated_now() -> None:
 
 
 def test_the_table_of_functions() -> None:
-    """§10.1: which are not deterministic; §10.12: which are aggregates and cannot be called."""
+    """§10.1: the functions that are not deterministic; §10.12: aggregates, which cannot be called."""
     assert {name for name, info in FUNCTIONS.items() if not info.deterministic} == {
         "UNIX_TIMESTAMP",
         "LAST_READ",

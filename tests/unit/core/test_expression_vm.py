@@ -1,4 +1,4 @@
-"""The machine on code written by hand: operators, the any-element rule, three-valued logic, malformed code."""
+"""The virtual machine on hand-written code: operators, the any-element rule, three-valued logic, malformed code."""
 
 from __future__ import annotations
 
@@ -203,8 +203,8 @@ def test_a_comparison_is_true_if_any_pair_is(op: str) -> None:
 
 
 @pytest.mark.parametrize(("op", "count"), [("EQ", 0), ("BEGINS", 1), ("IN", 1)])
-def test_two_endless_arrays_are_given_up(op: str, count: int) -> None:
-    """Four hundred million pairs would take seconds; a filter must not."""
+def test_comparing_two_long_arrays_is_given_up(op: str, count: int) -> None:
+    """Comparing four hundred million pairs would take seconds, which a filter must not."""
     left, right = b"[" + b"1," * 20_000 + b"1]", b"[" + b"2," * 20_000 + b"2]"
     before = searches_given_up()
     code = Code().field(b"a").field(b"b").op(op, count)
@@ -227,7 +227,7 @@ def test_escaped_and_plain_text_is_compared() -> None:
         ("i", 8, 6, False),
         ("i", 6, None, False),
         ("i", b"6", b"8", True),
-        ("d", 5, 7, True),  # as two tests of any element
+        ("d", 5, 7, True),  # as two separate tests of any element
         ("o", 24, 30, False),
         ("none", 1, 2, False),
         ("i", NAN, 9, False),
@@ -309,10 +309,10 @@ members = st.lists(st.sampled_from(MEMBERS), min_size=8, max_size=12)
 
 
 @given(members, st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=3))
-def test_a_set_of_constants_answers_as_comparing_one_by_one(
+def test_a_set_of_constants_gives_the_result_of_comparing_one_by_one(
     constants: list[Scalar], asked: list[Scalar]
 ) -> None:
-    """§14.3 included: a value of a format without types equals a string by its text."""
+    """§14.3 applies as well: a value of a format without types equals a string with the same text."""
     made = ConstantSet(constants)
     for value in asked:
         assert made.contains(value) == any(compares(value, "=", member) for member in constants), value
@@ -324,7 +324,7 @@ def test_a_set_of_constants_answers_as_comparing_one_by_one(
 
 
 def test_constants_that_are_equal_are_entered_once() -> None:
-    """Searched one by one, 16 times as many would take 256 times as long."""
+    """With a linear search, 16 times as many constants would take 256 times as long."""
 
     def seconds(constants: list[Scalar]) -> float:
         best = math.inf
@@ -471,7 +471,7 @@ def test_truth_of_fields() -> None:
         assert Code().field(*name(path)).op("TRUTH").evaluate(MESSAGE) is expected
 
 
-# Code that is no code, and what the constructor does with code.
+# Malformed code, and the changes that the constructor makes to code.
 
 
 def number(op: str, argument: int = 0) -> int:
@@ -529,8 +529,8 @@ def test_code_that_is_accepted_runs(code: list[int]) -> None:
         evaluate(bound, fields, message)
 
 
-def test_a_jump_into_what_could_be_fused() -> None:
-    """`(no ? - : /i) = 7`: the comparison is jumped to, so the field before it is not its left side on every way."""
+def test_a_jump_to_a_comparison_prevents_fusing() -> None:
+    """`(no ? - : /i) = 7`: a jump leads to the comparison, so the field before it is not always its left operand."""
     code = Code().const(False)
     code.op("JUMP_UNLESS_TRUE", 4).const(1).op("JUMP", 5).field(b"i").const(7).op("EQ")
     assert code.evaluate(MESSAGE) is True
@@ -547,7 +547,7 @@ def test_a_jump_to_the_comparison_itself() -> None:
 
 
 def test_a_jump_into_a_run_of_constants() -> None:
-    """Nothing that is jumped into the middle of becomes a set."""
+    """Constants within which a jump ends are not made into a set."""
     for condition, expected in ((True, True), (False, False)):
         code = Code().const(condition)
         code.op("JUMP_UNLESS_TRUE", 5).const(3, 3).op("JUMP", 7).const(4, 9)

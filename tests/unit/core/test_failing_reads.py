@@ -1,4 +1,4 @@
-"""What a device that fails, or an older kernel, makes of reading ahead. Calls of the system are replaced for that."""
+"""Reading ahead on a failing device or an older kernel, simulated by replaced system calls."""
 
 import os
 import shutil
@@ -82,7 +82,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reading(library: Path, path: Path, **environment: int) -> str:
-    """What a process says that reads all of a journal."""
+    """The output of a process that reads a whole journal."""
     settings = {name: str(value) for name, value in environment.items()}
     done = subprocess.run(
         [sys.executable, "-P", "-c", READING, str(path)],
@@ -100,7 +100,7 @@ BROKEN_AT = 5 << 20
 
 @pytest.mark.parametrize("error", [EINVAL, ENOSYS])
 def test_an_older_kernel_reads_in_the_ordinary_way(library: Path, tmp_path: Path, error: int) -> None:
-    """It brings the pages, and says what it cannot bring."""
+    """The ordinary way reads the pages and reports unreadable ones."""
     path = Log(tmp_path).path
     assert reading(library, path, POPULATE_FAILS_WITH=error) == "all of it"
     assert reading(library, path, POPULATE_FAILS_WITH=error, READ_FAILS_AT=BROKEN_AT) == (
@@ -108,8 +108,8 @@ def test_an_older_kernel_reads_in_the_ordinary_way(library: Path, tmp_path: Path
     )
 
 
-def test_what_a_device_cannot_read_is_an_error_with_its_place(library: Path, tmp_path: Path) -> None:
-    """The call that brings the pages says only that something is wrong."""
+def test_an_unreadable_page_is_an_error_with_its_place(library: Path, tmp_path: Path) -> None:
+    """The call that populates the pages reports an error without a place."""
     path = Log(tmp_path).path
     assert reading(library, path) == "all of it"
     assert reading(library, path, POPULATE_FAILS_WITH=EFAULT, READ_FAILS_AT=BROKEN_AT) == (
@@ -118,7 +118,7 @@ def test_what_a_device_cannot_read_is_an_error_with_its_place(library: Path, tmp
 
 
 def test_memory_that_is_broken_is_an_error_though_the_file_can_be_read(library: Path, tmp_path: Path) -> None:
-    """Nobody may look at it."""
+    """Broken memory must not be accessed."""
     path = Log(tmp_path).path
     assert path.stat().st_size == FILE_BYTES
     assert reading(library, path, POPULATE_FAILS_WITH=EHWPOISON).startswith("0 it cannot be read (")

@@ -1,4 +1,4 @@
-"""Payload fields as Arrow columns: each format against its Python reader, and anything else as a row of nulls."""
+"""Payload fields as Arrow columns: each format against its Python reader, and malformed messages as rows of nulls."""
 
 import base64
 import json
@@ -60,7 +60,7 @@ class Misfit(Exception):
 
 
 def as_type(value: Any, of: Any, *, texts: bool) -> Any:
-    """What a value is as a type, by the rules, in plain Python. texts: containers have a text."""
+    """The value that a type gives by the rules, in plain Python. texts: containers have a text."""
     if value is None:
         return None
     match of:
@@ -102,7 +102,7 @@ def row_of(value: dict[str, Any], members: Any, *, texts: bool) -> dict[str, Any
 @given(st.lists(objects, max_size=5), schemas, st.booleans())
 @unhurried
 def test_json_is_read_as_python_reads_it(messages: list[dict[str, Any]], fields: Any, spread: bool) -> None:
-    spread = spread and "string" not in repr(fields)  # containers asked for as text are as they stand
+    spread = spread and "string" not in repr(fields)  # containers requested as text are unchanged
     payloads = [json.dumps(message, indent=1 if spread else None).encode() for message in messages]
     assert rows_of("json", fields, *payloads) == [row_of(message, fields, texts=True) for message in messages]
 
@@ -116,8 +116,8 @@ def test_msgpack_is_read_as_python_reads_it(messages: list[dict[str, Any]], fiel
     ]
 
 
-def test_texts_of_what_is_no_number_are_read_as_it_again() -> None:
-    """They are Spark's own, too. BSON and MessagePack have such doubles; JSON has none but as Python writes it."""
+def test_texts_of_special_doubles_are_read_as_doubles_again() -> None:
+    """Spark writes the same texts. BSON and MessagePack have such doubles; JSON has them only in Python's notation."""
     values = [math.inf, -math.inf, math.nan, 1.5, 1e300]
     texts = ["Infinity", "-Infinity", "NaN", "1.5", "1e+300"]
     fields = (("values", ("array", "string")),)
@@ -139,7 +139,9 @@ def test_bson_is_read_as_python_reads_it(messages: list[dict[str, Any]], fields:
 
 @given(st.sampled_from(MESSAGE_TYPES), schemas, st.lists(st.binary(max_size=80), max_size=6))
 @unhurried
-def test_garbage_makes_rows_and_harms_none(message_type: str, fields: Any, payloads: list[bytes]) -> None:
+def test_malformed_messages_make_rows_and_no_exception(
+    message_type: str, fields: Any, payloads: list[bytes]
+) -> None:
     assert len(rows_of(message_type, fields, *payloads)) == len(payloads)
 
 
@@ -212,11 +214,11 @@ def test_last_value_of_a_repeated_name_counts() -> None:
     assert one("nvfix", "long", b"a=1\x01a=2\x01") == 2
 
 
-def test_what_stands_behind_a_json_object_is_not_looked_at() -> None:
+def test_bytes_behind_a_json_object_are_ignored() -> None:
     assert one("json", "long", b'{"a":1} {"a":2') == 1
 
 
-def test_unwanted_values_are_stepped_over_whatever_is_in_them() -> None:
+def test_unwanted_values_are_skipped_whatever_they_contain() -> None:
     inner = r'[{}, [], {"x": [NaN, -Infinity, {"y": "}]\""}], "z": null}, true, false, -1.5e3, [[[]]]]'
     assert one("json", "string", b'{"b":%s,"a":%s}' % (inner.encode(), inner.encode())) == inner
     deep = b"[" * 1000 + b"]" * 1000
@@ -227,7 +229,7 @@ def test_names_with_escapes_are_found() -> None:
     assert one("json", "long", rb'{"\u0061":1}') == 1
 
 
-def test_text_that_is_no_utf_8_fits_bytes_only() -> None:
+def test_text_that_is_not_utf_8_fits_bytes_only() -> None:
     assert one("json", "string", b'{"a":"\xff"}') is None
     assert one("nvfix", "string", b"a=\xff\x01") is None
     assert one("nvfix", "binary", b"a=\xff\x01") == b"\xff"
@@ -270,8 +272,8 @@ def test_base64_is_binary(data: bytes, broken_up: bool) -> None:
 
 @given(st.text(st.sampled_from("0123456789-+:.TZ UTCGMTe"), max_size=30))
 @unhurried
-def test_any_text_may_be_asked_for_as_anything(text: str) -> None:
-    """Not looked at: Arrow has dates that Python has not."""
+def test_any_text_may_be_read_as_any_type(text: str) -> None:
+    """Only the absence of exceptions is checked, since Arrow has dates that Python cannot represent."""
     for of in ("date", "timestamp", "decimal(10,3)", "binary", "double", "boolean"):
         for payload, message_type in (
             (json.dumps({"a": text}).encode(), "json"),
@@ -300,7 +302,7 @@ def test_batches_grow_and_begin_again() -> None:
     assert columns.finish().to_pylist() == []
 
 
-def test_what_no_columns_can_be_made_of_is_told() -> None:
+def test_types_without_columns_are_errors() -> None:
     with pytest.raises(ValueError, match="messages of type xml"):
         FieldColumns("xml", [("a", "long")])
     for wrong in ("bigint", "array", ("long",), ("decimal", 39, 0), ("decimal", 2, 3)):

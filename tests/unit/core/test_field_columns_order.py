@@ -1,4 +1,4 @@
-"""Members of JSON objects in any order: each is foretold from the object before, and must be found if it is another."""
+"""Members of JSON objects in any order. Each name is predicted from the object before, and found if it differs."""
 
 import json
 import random
@@ -11,9 +11,9 @@ pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip i
 from amps._core.columns.columns import FieldColumns  # noqa: E402
 
 LONG = "x" * 27
-"""With its comma, quotes and colon one byte less than what is foretold; others of the kind are one more, and longer."""
+"""With its comma, quotes and colon, this name is one byte shorter than the predicted bytes; others are longer."""
 HALF = "h" * 12
-"""The same as many bytes as are compared at once; others of the kind are less, and more."""
+"""This name fills the bytes that are compared at once exactly; others are shorter or longer."""
 NAMES = (
     *("a", "ab", "abc", "b", LONG, f"{LONG}y", f"{LONG}yz", "with space", 'quo"ted', "é"),
     *(HALF[1:], HALF, f"{HALF}i", f"{HALF}j"),
@@ -32,7 +32,7 @@ def rows(messages: list[str]) -> list[dict[str, Any]]:
 
 
 def row_of(message: str) -> dict[str, Any]:
-    """What a message must become, by another reader."""
+    """The expected row of a message, from another reader."""
     read = json.loads(message)
     inner = read.get("inner")
     return {
@@ -42,7 +42,7 @@ def row_of(message: str) -> dict[str, Any]:
 
 
 def written(names: list[str], draw: random.Random) -> str:
-    """Spaces around colons and commas now and then, and escapes for letters that need none."""
+    """JSON with occasional spaces around colons and commas, and escapes for letters that need none."""
     members = []
     for name in names:
         value: Any = draw.randrange(10**6)
@@ -70,7 +70,7 @@ def test_any_order_is_read() -> None:
 
 
 def test_names_that_begin_alike_are_told_apart() -> None:
-    """Also at the end of a message, where there are no 32 bytes to compare."""
+    """This includes the end of a message, where fewer than 32 bytes are left to compare."""
     messages = [
         '{"a":1,"ab":2}',
         '{"ab":3,"a":4}',
@@ -83,7 +83,7 @@ def test_names_that_begin_alike_are_told_apart() -> None:
     assert rows(messages) == [row_of(message) for message in messages]
 
 
-def test_more_members_than_are_foretold() -> None:
+def test_more_members_than_are_predicted() -> None:
     names = [f"n{number}" for number in range(200)]
     columns = FieldColumns("json", tuple((name, "long") for name in names))
     for turn in range(3):
@@ -94,8 +94,8 @@ def test_more_members_than_are_foretold() -> None:
 
 
 @pytest.mark.parametrize("many", [63, 64, 65, 66])
-def test_what_stands_behind_the_last_that_is_foretold_is_told_apart(many: int) -> None:
-    """Other names each time, at the end, with as many members in front as are foretold, and one more or less."""
+def test_names_behind_the_last_predicted_one_are_told_apart(many: int) -> None:
+    """The last names differ in each message, after as many members as are predicted, one fewer or one more."""
     columns = FieldColumns("json", (("a", "long"), ("b", "long"), ("c", "long")))
     ends = ['"a":1,"b":2', '"b":3,"a":4', '"c":5,"c":6', '"a":7,"a":8', '"b":9,"c":10', '"c":11,"x":12'] * 2
     before = ",".join(f'"n{place}":0' for place in range(many))
@@ -109,7 +109,7 @@ def test_what_stands_behind_the_last_that_is_foretold_is_told_apart(many: int) -
 @pytest.mark.parametrize(
     "separators", [(",", ":"), (", ", ": "), (",\n  ", " : "), (" ,", ":\t"), (" , ", ":  ")]
 )
-def test_blanks_are_foretold_too_and_may_be_others(separators: tuple[str, str]) -> None:
+def test_blanks_are_predicted_too_and_may_differ(separators: tuple[str, str]) -> None:
     draw = random.Random(2)
     messages = []
     for turn in range(60):
@@ -149,7 +149,7 @@ def test_blanks_are_foretold_too_and_may_be_others(separators: tuple[str, str]) 
         ),
     ],
 )
-def test_what_is_foretold_and_does_not_come_is_malformed(broken: str) -> None:
+def test_predicted_bytes_that_are_missing_are_malformed(broken: str) -> None:
     columns = FieldColumns("json", FIELDS)
     for message in ('{"a":1,"ab":2}', broken, '{"a":1,"ab":2}'):
         columns.add_payload(message.encode())

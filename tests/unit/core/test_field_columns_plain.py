@@ -1,6 +1,6 @@
-"""Short integers and texts of JSON are read by words and vectors.
+"""Short integers and texts of JSON, which are read by words and vectors.
 
-At every length, in front of every end, they must be what another reader finds.
+At every length and before every end, the result must be that of another reader.
 """
 
 import json
@@ -78,7 +78,7 @@ TEXTS = (
 
 
 def read(fields: tuple[tuple[str, str], ...], messages: list[str]) -> tuple[list[dict[str, Any]], int]:
-    """The rows, and how many messages were malformed."""
+    """The rows, and the number of malformed messages."""
     columns = FieldColumns("json", fields)
     for message in messages:
         columns.add_payload(message.encode())
@@ -88,7 +88,7 @@ def read(fields: tuple[tuple[str, str], ...], messages: list[str]) -> tuple[list
 
 
 def known(message: str) -> dict[str, Any] | None:
-    """What stands behind the object does not matter."""
+    """The object that a message begins with, or None if it is malformed. Bytes behind the object are ignored."""
     try:
         found: dict[str, Any] = json.JSONDecoder(strict=False).raw_decode(message)[0]
     except ValueError:
@@ -113,7 +113,7 @@ def test_integers_are_those_of_the_text(of: str) -> None:
         assert row == {"a": integer(members.get("a"), of), "z": members.get("z")}, message
 
 
-def test_what_nobody_wants_must_be_well_formed_all_the_same() -> None:
+def test_unwanted_values_must_be_well_formed() -> None:
     values = (*NUMBERS, *(f'"{text}"' for text in TEXTS))
     messages = [f'{{"z":7,"a":{value}{end}' for value in values for end in ENDS]
     rows, malformed = read((("z", "long"),), messages)
@@ -124,7 +124,7 @@ def test_what_nobody_wants_must_be_well_formed_all_the_same() -> None:
 
 
 def test_texts_are_those_of_the_text() -> None:
-    """More than once each, so that there is room behind what is there, and so that there is none."""
+    """Each message occurs several times, with and without further bytes in memory behind it."""
     messages = [f'{{"a":"{text}"{end}' for text in TEXTS for end in ENDS] * 3
     rows, malformed = read((("a", "string"), ("z", "long")), messages)
     wanted = [known(message) for message in messages]
@@ -142,8 +142,8 @@ def test_of_a_repeated_name_the_last_value_counts() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 8, 15, 16, 17, 31])
-def test_a_text_that_is_no_utf_8_is_null_and_nothing_else_of_its_row(length: int) -> None:
-    """Behind enough others for there to be room in which they could be put as they are."""
+def test_a_text_that_is_not_utf_8_is_null_and_the_rest_of_its_row_is_read(length: int) -> None:
+    """Enough rows precede it, so that texts can be stored without a check of the room left."""
     columns = FieldColumns("json", (("a", "string"), ("z", "long")))
     texts = [b"x" * place + b"\xff" + b"y" * (length - 1 - place) for place in range(length)]
     for text in (*[b"x" * 100] * 9, *texts):
@@ -165,8 +165,8 @@ WHOLE = (
 
 @pytest.mark.parametrize("message", WHOLE)
 @pytest.mark.parametrize("fields", [("a", "b"), ("b", LONG_NAME), ("c", "a"), ("z",)])
-def test_what_stands_in_memory_behind_the_end_is_not_read(message: str, fields: tuple[str, ...]) -> None:
-    """Cut anywhere, also between digits, a message is malformed whatever is behind it: the rest of it, or its end."""
+def test_memory_behind_the_end_is_not_read(message: str, fields: tuple[str, ...]) -> None:
+    """A message cut anywhere, also between digits, is malformed whatever bytes lie behind it in memory."""
     of = {"a": "long", "b": "string", "c": "short", "z": "int", LONG_NAME: "int"}
     columns = FieldColumns("json", tuple((name, of[name]) for name in fields))
     members = json.loads(message)
@@ -183,7 +183,7 @@ def test_what_stands_in_memory_behind_the_end_is_not_read(message: str, fields: 
 
 
 def test_integers_are_those_of_the_text_in_the_middle_of_messages() -> None:
-    """Where what is expected comes, with room behind it, and the same ones where nobody wants them."""
+    """The integers are followed by more bytes. They occur as the predicted member and as unwanted values."""
     fields = (*((name, name) for name in BITS), ("text", "string"), ("z", "long"))
     more = '"more":"0123456789abcdef0123456789","z":7}'
     messages = [
@@ -205,8 +205,8 @@ def test_integers_are_those_of_the_text_in_the_middle_of_messages() -> None:
         assert (row["text"] is None) == (members.get("text") is None), message
 
 
-def test_a_null_that_is_taken_back_leaves_none() -> None:
-    """By a value of the same name, by the end of a message that is malformed, and by the end of a batch."""
+def test_a_null_that_is_withdrawn_leaves_none() -> None:
+    """A null is withdrawn by a later value of the same name, by a malformed message, and by the end of a batch."""
     fields = (("a", "long"), ("b", "string"), ("c", ("array", "int")), ("d", ("struct", (("e", "boolean"),))))
     columns = FieldColumns("json", fields)
     nulls = '"a":null,"b":null,"c":[null,null],"d":{"e":null}'

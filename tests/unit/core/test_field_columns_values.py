@@ -1,6 +1,6 @@
-"""Single values as columns of each type, by format: what fits, and what it becomes.
+"""Single values as columns of each type, by format.
 
-The values of JSON are what `from_json` of Spark 4.3 (session in UTC) gives, but where a comment tells what that gives.
+The values of JSON are those of `from_json` in Spark 4.3 (session in UTC), except where a comment gives Spark's result.
 """
 
 import math
@@ -210,7 +210,7 @@ def test_msgpack_integer_keys_are_known_by_their_digits() -> None:
     assert rows_of("msgpack", "`-7` string", msgpack.packb({-7: "x", None: 1})) == [{"-7": "x"}]
 
 
-def test_messages_with_something_behind_them_are_malformed() -> None:
+def test_messages_with_trailing_bytes_are_malformed() -> None:
     for message_type, payload in (("msgpack", msgpack.packb({"a": 1})), ("bson", encode_bson({"a": 1}))):
         columns = FieldColumns(message_type, parse_ddl("a long"))
         columns.add_payload(payload + b"\0")

@@ -1,4 +1,4 @@
-"""The tree of wanted fields, and what the JSON extractor finds along it (expressions.md §3, §9, §12)."""
+"""The tree of wanted fields, and the values that the JSON extractor finds along it (expressions.md §3, §9, §12)."""
 
 import json
 from typing import Any
@@ -14,12 +14,12 @@ Path = tuple[bytes | int, ...]
 
 
 def path_of(text: str) -> Path:
-    """`o/c/1/k`: digits are subscripts."""
+    """A path from text such as `o/c/1/k`, in which digits are subscripts."""
     return tuple(int(step) if step.isdigit() else step.encode() for step in text.split("/"))
 
 
 def found(message: bytes, *paths: str, early_termination: bool = True) -> list[list[Any]] | None:
-    """The values at each path; None: unparsable."""
+    """The values at each path, or None if the message cannot be parsed."""
     fields = FieldSet(path_of(path) for path in paths)
     values = FieldValues()
     if not JsonExtractor(early_termination).read(message, fields, values):
@@ -40,7 +40,7 @@ def test_slots_are_numbered_in_order_and_stay() -> None:
 
 
 @pytest.mark.parametrize("path", [(), (b"a", 1), (1,), (b"x",) * 1001])
-def test_what_is_no_path_is_refused(path: Path) -> None:
+def test_malformed_paths_are_refused(path: Path) -> None:
     fields = FieldSet([(b"a",)])
     with pytest.raises(ValueError, match="no path"):
         fields.add(path)
@@ -49,7 +49,7 @@ def test_what_is_no_path_is_refused(path: Path) -> None:
 
 @given(st.sets(st.binary(max_size=12), min_size=1, max_size=60), st.data())
 def test_names_that_look_alike_are_told_apart(names: set[bytes], data: st.DataObject) -> None:
-    """Whatever names collide in the table: each finds its own, and unknown ones find nothing."""
+    """Names may collide in the table. Each one finds its own slot, and unknown names find none."""
     wanted = data.draw(st.sets(st.sampled_from(sorted(names)), min_size=1))
     fields = FieldSet((name,) for name in sorted(wanted))
     message = json.dumps({name.decode("latin-1"): 1 for name in names}, ensure_ascii=False)
@@ -120,7 +120,7 @@ def test_expressions_fields_of_json(message: bytes, path: str, values: list[Any]
 
 
 def test_expressions_43_of_a_repeated_key_the_first_counts() -> None:
-    """expressions.md §12.3, §15 43: also when the whole message is looked through."""
+    """expressions.md §12.3, §15 43: this also holds when the whole message is read."""
     message = b'{"a":1,"o":{"x":1,"y":2},"a":[2,3],"o":{"x":3,"z":4},"a":4}'
     assert found(message, "a", "o/x", "o/y", "o/z", "none") == [[1], [1], [2], [], []]
 
@@ -138,7 +138,7 @@ def test_expressions_43_without_early_termination_the_last_counts() -> None:
 
 
 def test_expressions_47_errors_behind_the_last_wanted_field_go_unnoticed() -> None:
-    """expressions.md §12.3, §15 47: if all are there, and an array that has begun is read to its end."""
+    """expressions.md §12.3, §15 47: once all fields are found; an array that has begun is read to its end."""
     assert found(b'{"id":1,"x":2} trailing', "id") == [[1]]
     assert found(b'{"id":1,!', "id") == [[1]]
     assert found(b'{"id":1,"o":{"x":2,!', "id", "o/x") == [[1], [2]]
@@ -158,8 +158,8 @@ def test_expressions_47_errors_behind_the_last_wanted_field_go_unnoticed() -> No
         b'"x', b"[1",
     ],
 )  # fmt: skip
-def test_expressions_46_what_is_malformed_is_told(message: bytes) -> None:
-    """expressions.md §12.3: as far as it is looked at, which is to the end if a field is missing."""
+def test_expressions_46_malformed_messages_are_noticed(message: bytes) -> None:
+    """expressions.md §12.3: as far as the message is read, which is to its end if a field is missing."""
     assert found(message, "a", "none") is None
 
 
@@ -172,8 +172,8 @@ def test_any_bytes_are_survived(message: bytes, depth: int) -> None:
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
-def test_deep_nesting_is_stepped_over_or_refused(opening: bytes) -> None:
-    """What nobody wants may have any depth; what is wanted must not use the stack up."""
+def test_deep_nesting_is_skipped_or_refused(opening: bytes) -> None:
+    """Unwanted values may have any depth; wanted ones must not exhaust the stack."""
     closing = opening.replace(b'{"a":', b"}").replace(b"[", b"]")[::-1]
     deep = opening * 200_000 + b"1" + closing * 200_000
     assert found(b'{"z":' + deep + b',"a":5}', "a") == [[5]]
@@ -183,6 +183,6 @@ def test_deep_nesting_is_stepped_over_or_refused(opening: bytes) -> None:
 
 
 def test_a_number_cut_off_is_malformed() -> None:
-    """`12` cut to `1` must not be taken for it."""
+    """`12` cut to `1` must not be read as 1."""
     for cut in range(1, 8):
         assert found(b'{"a":12}'[:cut], "a") is None

@@ -1,4 +1,4 @@
-"""Sets of filters against each filter by itself: the index of constants must never change an answer."""
+"""Sets of filters against each filter by itself: the index of constants must never change a result."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from amps.messages import make_message_types, standard_settings
 TYPES = make_message_types(standard_settings().values())
 EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
-# Constants that are equal, or not quite, by one rule or another (expressions.md §6.1, §14.3).
+# Constants that are equal or nearly equal by one rule or another (expressions.md §6.1, §14.3).
 CONSTANTS = [
     "1", "1.0", "'1'", "'1.0'", "'01'", "-1", "'-1'", "0", "'0'", "-0.0", "1.5", "'1.50'", "'x'", "'X'", "''", "NULL",
     "18446744073709551615", "'18446744073709551615'", "1.8446744073709552e19", "9007199254740993", "9007199254740992.0",
@@ -112,7 +112,7 @@ POOL += [compile_filter(f"/f{n} = 'x' OR /a > {n}") for n in range(20)]
 
 
 class Members(RuleBasedStateMachine):
-    """Members come and go; what is left must match as ever, also after the set was built anew."""
+    """Members are added and removed. The remaining ones must match as before, also after the set was rebuilt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ def test_filter_set_equalities_are_looked_up_not_evaluated() -> None:
 
 @pytest.mark.parametrize("length", range(1, 41))
 def test_filter_set_a_text_is_found_by_all_its_bytes(length: int) -> None:
-    """How it is looked up depends on how long it is."""
+    """The way of looking a text up depends on its length."""
     text = ascii_letters[:length]
     others = [text[:place] + "." + text[place + 1 :] for place in range(length)]
     together = many([f"/{field} = '{each}'" for field in "ab" for each in [text, text + ".", *others[::2]]])
@@ -182,7 +182,7 @@ def test_filter_set_a_text_is_found_by_all_its_bytes(length: int) -> None:
 
 
 def test_filter_set_a_number_is_looked_up_among_numbers_and_converted_strings() -> None:
-    """Whichever of the tables of a field there are."""
+    """This holds for every combination of a field's tables."""
     values = [b'"1"', b'"1.0"', b"1", b"1.0", b"2"]
     for texts, expected in [
         (["/a = '1'"], [[0], [], [0], [0], []]),
@@ -223,20 +223,20 @@ def test_filter_set_too_many_constants_are_not_filed() -> None:
     assert together.evaluations == 1
 
 
-def test_filter_set_a_field_that_nobody_needs_any_more_is_not_looked_for() -> None:
-    """Who subscribes and leaves again and again does not make messages dearer for others."""
+def test_filter_set_a_field_of_removed_filters_is_not_looked_for() -> None:
+    """Filters that were added and removed do not make later messages more expensive."""
     made = FilterSet(evaluation())
     made.add(compile_filter("/a = 1"), "stays")
     for number in range(200):
         filter_ = compile_filter(f"/gone{number} = 1")
         made.add(filter_, number)
         made.remove(filter_, number)
-    # With early termination the end of the message is not looked at once all fields are found.
+    # With early termination the rest of the message is not read once all fields are found.
     assert made.matching(b'{"a":1} and so on') == ["stays"]
 
 
-def test_filter_set_what_cannot_be_read_is_decided_filter_by_filter() -> None:
-    """A filter matches or not, whatever other filters there are (expressions.md §8, §12.3)."""
+def test_filter_set_a_broken_message_is_decided_filter_by_filter() -> None:
+    """The result of a filter does not depend on the other filters (expressions.md §8, §12.3)."""
     together = many(["/a = 1", "/missing = 1", "1=1", "/b IS NULL"])
     assert sorted(together.matching(b'{"a":1,"x":'), key=str) == [0, 2]  # type: ignore[call-overload]
     assert together.matching(b'{"a":1,"x":2}') == [2, 3, 0]
@@ -264,8 +264,8 @@ def test_filter_set_a_message_of_too_many_values_is_read_filter_by_filter() -> N
     assert (small.exhausted, small.unreadable) == (1, 1)
 
 
-def test_filter_set_an_error_that_is_not_about_memory_is_told() -> None:
-    """And the next message is none the worse for it."""
+def test_filter_set_an_error_that_is_not_about_memory_is_raised() -> None:
+    """The next message is matched as usual."""
     nowhere = evaluation(Extractor())
     made = FilterSet(nowhere)
     made.add(compile_filter("/a = 1"), "a")
@@ -277,8 +277,8 @@ def test_filter_set_an_error_that_is_not_about_memory_is_told() -> None:
     assert searches_given_up() == before
 
 
-def test_filter_set_who_leaves_after_a_match_is_forgotten() -> None:
-    """The list of matches holds nobody."""
+def test_filter_set_members_removed_after_a_match_are_forgotten() -> None:
+    """The list of matches keeps no removed members."""
     made = FilterSet(evaluation())
     for number in range(50):
         made.add(POOL[0], number)
@@ -288,8 +288,8 @@ def test_filter_set_who_leaves_after_a_match_is_forgotten() -> None:
     assert made.matching(b'{"a":0}') == []
 
 
-def test_filter_set_what_is_given_up_does_not_match() -> None:
-    """Not even under NOT, and nobody else is concerned."""
+def test_filter_set_a_search_that_is_given_up_does_not_match() -> None:
+    """This holds under NOT as well, and other filters are not affected."""
     together = many(["/a NOT LIKE '(?R)'", "NOT (/a LIKE '(?R)' AND /b = 1)", "/a LIKE 'x'", "/b = 1"])
     before = searches_given_up()
     assert sorted(together.matching(b'{"a":"x","b":1}')) == [2, 3]
@@ -297,14 +297,14 @@ def test_filter_set_what_is_given_up_does_not_match() -> None:
 
 
 def test_filter_set_filters_share_the_time_of_a_message() -> None:
-    """Each of these takes two seconds by itself."""
+    """Each of these filters alone takes two seconds."""
     together = many([f"/a LIKE 'a*[bc]{number}'" for number in range(40)] + ["/b = 1"])
     assert together.matching(b'{"a":"' + b"a" * 400_000 + b'","b":1}') == [40]
     assert together.matching(b'{"a":"aac7","b":1}') == [40, 7]
 
 
-def test_filter_set_what_may_take_long_leaves_time_for_what_does_not() -> None:
-    """Whenever it came: who has a simple filter on large messages does not depend on others' patterns."""
+def test_filter_set_slow_filters_leave_time_for_fast_ones() -> None:
+    """This holds in any order of subscription: a simple filter on large messages does not depend on other patterns."""
     together = many([f"/a LIKE 'a*[bc]{number}'" for number in range(40)] + ["/b > 0 AND LENGTH(/a) > 5"])
     assert together.matching(b'{"a":"' + b"a" * 400_000 + b'","b":1}') == [40]
 
@@ -318,7 +318,7 @@ def test_filter_set_a_broken_message_is_read_once_for_filters_of_the_same_fields
     assert together.matching(b"{" + body + b'",k:7}') == []
 
 
-def test_filter_set_who_comes_and_goes_between_broken_messages_is_heeded() -> None:
+def test_filter_set_members_added_and_removed_between_broken_messages_are_heeded() -> None:
     together = many(["/k = 7", "/nothing IS NULL"])
     broken = b'{"k":7,"j":1,x'
     assert together.matching(broken) == [0]
@@ -330,7 +330,7 @@ def test_filter_set_who_comes_and_goes_between_broken_messages_is_heeded() -> No
 
 
 def test_filter_set_reading_has_no_more_time_than_evaluating() -> None:
-    """Each level wants what is below it once as the one element and once by itself."""
+    """At each level the value below is read twice: as the only element of an array and as itself."""
     together = many(
         [
             " OR ".join(
@@ -346,7 +346,7 @@ def test_filter_set_reading_has_no_more_time_than_evaluating() -> None:
     assert searches_given_up() == before + 1
 
 
-def test_filter_set_refuses_what_makes_no_sense() -> None:
+def test_filter_set_refuses_inconsistent_arguments() -> None:
     program = compile_filter("/a = 1").program
     with pytest.raises(ValueError, match="an equality"):
         Filter(program, "x", (), True, False, False, True)

@@ -1,4 +1,4 @@
-"""Little room for the log: what is said, when, and how often."""
+"""Warnings about little free space for the log: their text, time and frequency."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ SIZE_BYTES = 1000 << 20
 
 
 class Disk:
-    """A file system, the time, and what was said."""
+    """A file system with a settable amount of free space, a clock, and the logged records."""
 
     def __init__(self, directory: Path, threshold: FreeSpaceThreshold) -> None:
         self.directory = directory
@@ -33,7 +33,7 @@ class Disk:
         self.said.append((record_id, values))
 
     def at(self, free_mib: int, later_s: float = LOOK_S) -> list[str]:
-        """What is said when there is that much room."""
+        """The ids of the records logged when that much space is free."""
         self.now_s += later_s
         self.free_mib = free_mib
         self.said = []
@@ -48,7 +48,7 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path, FreeSpaceThreshold(share=0.1))
 
 
-def test_a_shortage_is_told_once_and_its_end(disk: Disk) -> None:
+def test_a_shortage_and_its_end_are_logged_once(disk: Disk) -> None:
     assert disk.at(100) == []
     assert disk.at(99) == [LOW]
     ((_, values),) = disk.said
@@ -61,7 +61,7 @@ def test_a_shortage_is_told_once_and_its_end(disk: Disk) -> None:
     assert disk.looks == 7, "one file system is looked at once, however many directories it has"
 
 
-def test_it_is_told_again_when_half_of_what_was_left_is_gone(disk: Disk) -> None:
+def test_it_is_logged_again_when_half_of_the_rest_is_used(disk: Disk) -> None:
     assert disk.at(99) == [LOW]
     assert [disk.at(free) for free in (50, 49, 25, 24, 12, 3, 1, 0, 0)] == [
         [],
@@ -84,7 +84,7 @@ def test_a_log_that_is_cleaned_up_as_fast_as_it_grows_does_not_fill_the_event_lo
     assert disk.at(99, AGAIN_S) == [LOW]
 
 
-def test_a_shortage_that_lasts_is_told_of_from_time_to_time(disk: Disk) -> None:
+def test_a_lasting_shortage_is_logged_at_intervals(disk: Disk) -> None:
     assert disk.at(99) == [LOW]
     assert disk.at(99, AGAIN_S) == []
     assert disk.at(99, REMIND_S) == [LOW]
@@ -97,12 +97,12 @@ def test_the_threshold_may_be_a_size(tmp_path: Path) -> None:
     assert str(disk.said[0][1]["threshold"]) == "200 MiB"
 
 
-def test_a_directory_that_is_gone_is_left_to_others(tmp_path: Path) -> None:
+def test_a_missing_directory_is_not_reported_here(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "none", FreeSpaceThreshold(share=0.1))
     assert disk.at(0) == []
 
 
-def test_what_is_free_is_counted_as_df_does(tmp_path: Path) -> None:
+def test_free_space_is_counted_as_df_does(tmp_path: Path) -> None:
     space = free_space(tmp_path)
     assert 0 <= space.free_bytes <= space.size_bytes
     assert 0 <= space.percent <= 100

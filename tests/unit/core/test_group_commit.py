@@ -1,4 +1,4 @@
-"""The flusher on a plain disk, where it syncs and promises without the interpreter.
+"""The flusher on a plain disk, where it syncs and publishes the durable watermark without the interpreter.
 
 Orders and failures that only a scripted disk can show are in test_journal_files.py, crashes in the simulation.
 """
@@ -33,7 +33,7 @@ LONG_S = 3600.0
 
 
 class SharedMemory:
-    """What the flusher needs of a runtime."""
+    """The parts of a runtime that the flusher uses."""
 
     def __init__(self) -> None:
         self.control = ControlPage()
@@ -69,7 +69,7 @@ class Setting:
         return descriptor
 
     def was_woken(self) -> bool:
-        """Whether the core was, since the last call."""
+        """True if the core was woken since the last call."""
         try:
             return os.eventfd_read(self.runtime.core_wake_up.fd) > 0
         except BlockingIOError:
@@ -106,12 +106,12 @@ def is_open(descriptor: int) -> bool:
     return True
 
 
-def test_what_somebody_waits_for_is_synced_at_once_and_on_record(start: Callable[..., Setting]) -> None:
+def test_a_demanded_position_is_synced_at_once_and_on_record(start: Callable[..., Setting]) -> None:
     setting = start()
     assert (setting.durable, read_watermark(setting.watermark)) == (START, START)
     setting.new_file()
     setting.flusher.written(START + 10, 0)
-    time.sleep(0.12)  # longer than the thread waits at most between looks
+    time.sleep(0.12)  # longer than the thread waits at most between two checks
     assert setting.durable == START
     setting.flusher.demand(START + 1)
     wait_until(lambda: setting.durable == START + 10, 20, "it is not synced")
@@ -123,7 +123,7 @@ def test_what_somebody_waits_for_is_synced_at_once_and_on_record(start: Callable
     assert sum(setting.runtime.write_statistics.latency().counts) == 2
 
 
-def test_without_anybody_waiting_a_batch_or_the_interval_is(start: Callable[..., Setting]) -> None:
+def test_without_demand_a_batch_or_the_interval_is_synced(start: Callable[..., Setting]) -> None:
     setting = start()
     setting.new_file()
     setting.flusher.written(START + BATCH_BYTES - 1, 0)
@@ -138,10 +138,10 @@ def test_without_anybody_waiting_a_batch_or_the_interval_is(start: Callable[...,
 
 
 def test_a_sync_needs_no_interpreter(start: Callable[..., Setting]) -> None:
-    """This thread has it all the time, and would not give it away for hours."""
+    """This thread holds the interpreter all the time, with a switch interval of hours."""
     setting = start()
     setting.new_file()
-    setting.flusher.wait_until_synced(START + 1)  # the thread is there
+    setting.flusher.wait_until_synced(START + 1)  # the thread has started
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(LONG_S)
     try:
@@ -154,13 +154,13 @@ def test_a_sync_needs_no_interpreter(start: Callable[..., Setting]) -> None:
         sys.setswitchinterval(interval_s)
 
 
-def test_the_core_does_not_give_the_interpreter_away_to_wake_the_thread(
+def test_the_core_does_not_release_the_interpreter_to_wake_the_thread(
     start: Callable[..., Setting],
 ) -> None:
-    """All is called by C code here, which gives nothing away by itself; another thread waits for it all the time."""
+    """All calls are made by C code here, which does not release the interpreter, while another thread waits for it."""
     setting = start(1e-6)
     setting.new_file()
-    setting.flusher.wait_until_synced(START + 1)  # the thread is there
+    setting.flusher.wait_until_synced(START + 1)  # the thread has started
     turns: list[None] = []
     ended = threading.Event()
 
@@ -188,7 +188,7 @@ def test_the_core_does_not_give_the_interpreter_away_to_wake_the_thread(
     wait_until(lambda: setting.durable == last, 20, "it is not synced")
 
 
-def test_whoever_sleeps_is_woken_and_nobody_else(start: Callable[..., Setting]) -> None:
+def test_sleeping_transports_are_woken_and_no_others(start: Callable[..., Setting]) -> None:
     setting = start()
     setting.new_file()
     setting.runtime.control.set_transport_sleeping(1, True)
@@ -216,7 +216,7 @@ def test_files_before_the_one_in_use_are_synced_once_more_and_closed(start: Call
 
 
 def test_pages_are_given_back_while_nothing_is_written(start: Callable[..., Setting]) -> None:
-    """What is held open for that is let go, too."""
+    """The descriptor held open for that is closed, too."""
     setting = start(keeps_pages=False)
     assert setting.flusher.pages is not None
     setting.new_file()
@@ -229,7 +229,7 @@ def test_pages_are_given_back_while_nothing_is_written(start: Callable[..., Sett
     os.close(newest)
 
 
-def test_a_failed_sync_is_final_and_told(start: Callable[..., Setting]) -> None:
+def test_a_failed_sync_is_final_and_reported(start: Callable[..., Setting]) -> None:
     setting = start()
     reading, writing = os.pipe()
     setting.flusher.use_file(writing, START)  # cannot be synced
@@ -253,7 +253,7 @@ def test_a_failed_sync_is_final_and_told(start: Callable[..., Setting]) -> None:
 def test_a_thread_that_ends_too_early_is_a_failed_sync(
     start: Callable[..., Setting], problem: Exception, told: int
 ) -> None:
-    """Else the core would serve on, and nobody would ever get what he waits for."""
+    """Otherwise the core would go on, and clients would wait for acknowledgements without end."""
 
     class Unclosable(Disk):
         def close(self, descriptor: int) -> None:
@@ -272,7 +272,7 @@ def test_a_thread_that_ends_too_early_is_a_failed_sync(
     os.close(descriptor)
 
 
-def test_many_who_wait_all_get_what_they_wait_for(start: Callable[..., Setting]) -> None:
+def test_all_waiting_threads_get_their_sync(start: Callable[..., Setting]) -> None:
     setting = start()
     setting.new_file()
     got: list[bool] = []
@@ -292,7 +292,7 @@ def test_many_who_wait_all_get_what_they_wait_for(start: Callable[..., Setting])
     assert got == [True] * 147
 
 
-def test_draining_syncs_what_nobody_waits_for(start: Callable[..., Setting]) -> None:
+def test_draining_syncs_positions_without_demand(start: Callable[..., Setting]) -> None:
     setting = start()
     setting.new_file()
     setting.flusher.written(START + 5, 0)
@@ -300,7 +300,7 @@ def test_draining_syncs_what_nobody_waits_for(start: Callable[..., Setting]) -> 
     assert (setting.durable, read_watermark(setting.watermark)) == (START + 5, START + 5)
 
 
-def test_a_watched_disk_s_syncs_are_announced_and_taken_back(start: Callable[..., Setting]) -> None:
+def test_a_watched_disk_s_syncs_are_announced_and_withdrawn(start: Callable[..., Setting]) -> None:
     activity = DiskActivity()
     setting = start(disk=WatchedDisk(activity))
     assert not activity.busy()
@@ -310,10 +310,10 @@ def test_a_watched_disk_s_syncs_are_announced_and_taken_back(start: Callable[...
     assert activity.under_way_s() == 0.0
 
 
-def test_a_disk_that_does_it_otherwise_is_asked() -> None:
+def test_a_disk_with_its_own_sync_is_recognised() -> None:
     class Other(Disk):
         def sync(self, descriptor: int) -> None:
-            """Elsewhere."""
+            """A sync of another kind."""
 
     assert syncs_plainly(Disk())
     assert syncs_plainly(WatchedDisk(DiskActivity()))

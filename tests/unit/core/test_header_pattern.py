@@ -1,4 +1,4 @@
-"""Headers that are like the one before: without scanning, they say what scanning says (wire/header_pattern.pxi)."""
+"""Headers like the previous one, read without scanning, give the result of scanning (wire/header_pattern.pxi)."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ class Entrance:
         return ingress
 
     def take(self, header: bytes) -> tuple[object, ...]:
-        """Everything that a frame with that header does."""
+        """All effects of a frame with that header."""
         ingress = self.ingress
         payload = header + BODY
         data = len(payload).to_bytes(4, "big") + payload
@@ -59,7 +59,7 @@ def assert_read_as_scanned(headers: Sequence[bytes]) -> None:
 
 
 def publish(sequence: object, **more: str) -> bytes:
-    """`more`: `front` stands before the sequence, `back` behind it."""
+    """A header in which `front` stands before the sequence and `back` behind it."""
     front, back = more.get("front", ""), more.get("back", "")
     return f'{{"c":"p","t":"t",{front}"s":{sequence}{back}}}'.encode()
 
@@ -115,7 +115,7 @@ BACKS = st.sampled_from(
 @example([publish(1), publish(2, back="}")])
 @example([publish(1), publish("99999999999999999999"), publish("18446744073709551615")])
 @example([publish(1), b'{"c":"p","t":"t","s":', publish(2)])
-def test_what_follows_is_read_as_if_it_was_scanned(headers: list[bytes]) -> None:
+def test_following_headers_are_read_as_if_scanned(headers: list[bytes]) -> None:
     assert_read_as_scanned(headers)
 
 
@@ -134,8 +134,8 @@ def test_a_header_without_a_sequence_is_followed_by_the_same_bytes(header: bytes
     assert_read_as_scanned([header, header, header[:-1] + b',"s":5}', header, header[:-1] + b" }"])
 
 
-def test_what_lies_behind_the_sequence_moves_with_its_length() -> None:
-    """The correlation id is taken from where it is, not from where it was."""
+def test_fields_behind_the_sequence_move_with_its_length() -> None:
+    """The correlation id is read at its place in this header, not at its place in the header before."""
     entrance = Entrance()
     records = [
         entrance.take(publish(sequence, back=',"x":"correlated"'))[3] for sequence in (9, 10, 10**18, 11, 7)
@@ -144,7 +144,7 @@ def test_what_lies_behind_the_sequence_moves_with_its_length() -> None:
 
 
 def test_a_publish_cut_short_is_not_taken_for_the_one_before() -> None:
-    """The header of a shorter frame does not borrow bytes from the frame behind it."""
+    """The header of a shorter frame does not take in bytes of the frame behind it."""
     entrance = Entrance()
     header = publish(5)
     assert entrance.take(header)[0] == inbound.NEED_MORE
@@ -156,7 +156,7 @@ def test_a_publish_cut_short_is_not_taken_for_the_one_before() -> None:
 
 
 def test_a_header_may_not_go_on_behind_its_frame() -> None:
-    """What lies behind a frame that is too short may well be what is missing in it."""
+    """Bytes behind a frame that is too short may equal the ones missing in it."""
     entrance = Entrance()
     header = b'{"c":"p","t":"t"}'
     assert entrance.take(header)[0] == inbound.NEED_MORE
@@ -166,8 +166,8 @@ def test_a_header_may_not_go_on_behind_its_frame() -> None:
     assert entrance.ingress.parse() == inbound.BAD_HEADER
 
 
-def test_another_logon_means_another_reading() -> None:
-    """What made the publish plain may not hold any more: here acknowledgements are not conflated."""
+def test_another_logon_resets_the_pattern() -> None:
+    """A publish may need other treatment after it: here acknowledgements are no longer conflated."""
     entrance = Entrance()
     header = publish(5, back=',"a":"persisted"')
     assert entrance.take(header)[0] == inbound.NEED_MORE
@@ -175,7 +175,7 @@ def test_another_logon_means_another_reading() -> None:
     assert entrance.take(header)[0] == inbound.COMMAND
 
 
-def test_headers_that_never_repeat_do_not_keep_later_ones_from_it() -> None:
-    """Learning is given up for a while, not for ever."""
+def test_headers_that_never_repeat_stop_learning_for_a_while_only() -> None:
+    """Learning is suspended and tried again later."""
     headers = [publish(n, back=f',"x":"{n}"') for n in range(1, 600)]
     assert_read_as_scanned(headers + [publish(n) for n in range(600, 900)])

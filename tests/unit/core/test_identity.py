@@ -45,8 +45,8 @@ def test_identity_is_as_defined(name: str) -> None:
     assert topic_hash(name, "json") == defined(b"json\0" + data)
 
 
-def test_identity_a_derived_id_is_another() -> None:
-    """transaction_log.md §4.3: never in conflict with the numbers that the publisher uses itself."""
+def test_identity_a_derived_id_is_different() -> None:
+    """transaction_log.md §4.3: it never conflicts with the numbers that the publisher uses itself."""
     names = [f"client-{n}" for n in range(1000)]
     ids = {publisher_id(name) for name in names} | {derived_publisher_id(name, "i") for name in names}
     assert len(ids) == 2000

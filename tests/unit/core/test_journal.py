@@ -1,4 +1,4 @@
-"""What the sequencer writes is what readers read: every part, over rotations, for any size, for many topics."""
+"""Records are read as the sequencer wrote them: every part, over rotations, for any size, for many topics."""
 
 import tempfile
 from pathlib import Path
@@ -49,7 +49,7 @@ def extensions(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def feeds(draw: st.DrawFn) -> list[Feed]:
-    """Messages of some publishers, their numbers rising with gaps."""
+    """Messages of several publishers, whose numbers rise with gaps."""
     last = [0, 0, 0, 0]
     made: list[Feed] = []
     for _ in range(draw(st.integers(0, 60))):
@@ -128,7 +128,7 @@ def check_log(feeder: Feeder, made: list[Feed]) -> None:
         own = [record.txid for record in records]
         assert own == sorted(set(own))
         txids += own
-        # A reader that starts anywhere, with the topics before it learnt, sees the same rest.
+        # A reader that starts at any record, with the topics before it known, reads the same rest.
         for record in records[:: max(1, len(records) // 5)]:
             number = log.number_at(record.position, 0, writer.number)
             cursor = LogCursor(directory_of(storage), number, 0, True)
@@ -155,7 +155,7 @@ def check_log(feeder: Feeder, made: list[Feed]) -> None:
 
 
 def test_journal_position_of_a_log_is_dense(tmp_path: Path) -> None:
-    """A file starts where its predecessor ends, also when one is larger for a large message."""
+    """A file starts where its predecessor ends, also when that one is larger for a large message."""
     feeder = Feeder(tmp_path, FILE_BYTES)
     for number, size in enumerate([10, FILE_BYTES, 10, 3 * FILE_BYTES, 4000, 4000, 4000, 4000, 10], start=1):
         feeder.push(Feed(0, number, "a", RecordParts(payload=b"x" * size, publisher_id=publisher_id("p0"))))
@@ -189,7 +189,7 @@ def test_journal_a_duplicate_is_dropped_and_a_derived_number_is_the_txid(tmp_pat
 
 @pytest.mark.parametrize("where", ["payload", "header", "length", "position"])
 def test_journal_a_verifying_reader_stops_at_damage(tmp_path: Path, where: str) -> None:
-    """It names file and offset, and gives nothing beyond."""
+    """The reader raises an error with file and offset, and returns no record beyond it."""
     feeder = Feeder(tmp_path, FILE_BYTES)
     for number in range(1, 21):
         feeder.push(Feed(0, number, "a", RecordParts(payload=b"x" * 100, publisher_id=publisher_id("p0"))))
@@ -222,7 +222,7 @@ def test_journal_a_reader_never_passes_its_limit(tmp_path: Path) -> None:
 
 
 def test_views_of_a_file_outlive_it_and_stay_within_it(tmp_path: Path) -> None:
-    """A large one gives its pages back when it goes: others of the same place must not notice."""
+    """A large view releases its pages when it is freed; other views of the same place must stay valid."""
     feeder = Feeder(tmp_path, FILE_BYTES)
     payload = bytes(range(256)) * (3 << 12)
     feeder.push(Feed(0, 1, "a", RecordParts(payload=payload, publisher_id=publisher_id("p0"))))

@@ -1,4 +1,4 @@
-"""Journal files and flusher: the order of what reaches the disk, spares, failures."""
+"""Journal files and flusher: the order of writes and syncs, spare journals, failures."""
 
 import errno
 import functools
@@ -23,7 +23,7 @@ SIZE = MIB
 
 
 class ScriptedDisk(Disk):
-    """Notes every call by file name; can be full, fail its syncs, or hold them up."""
+    """A disk that records every call by file name. It can be full, fail its syncs, or delay them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class ScriptedDisk(Disk):
 
 
 class Setting:
-    """Files and flusher of one core, threads or not."""
+    """The files and the flusher of one core, with or without threads."""
 
     def __init__(
         self,
@@ -111,14 +111,14 @@ class Setting:
         return sorted(path.name for path in self.directory.glob("*.journal"))
 
 
-def test_files_pages_that_are_new_are_written_whole(tmp_path: Path) -> None:
-    """Those of a spare are not in memory: to write a part of one, it would have to be read before."""
+def test_files_new_pages_are_written_whole(tmp_path: Path) -> None:
+    """Pages of a spare are not in memory, so writing a part of one would require reading it first."""
     setting = Setting(tmp_path)
     setting.open_new()
     journal = setting.directory / setting.journal(0)
     with journal.open("r+b") as file:
         file.seek(FILE_HEADER_SIZE)
-        file.write(b"?" * 20_000)  # nothing is there in truth; so it can be seen what is written
+        file.write(b"?" * 20_000)  # the space is unused; these bytes show which ones are written
     setting.write(FILE_HEADER_SIZE, 5000)
     page_end = FILE_HEADER_SIZE + 8192
     assert FILE_HEADER_SIZE % 4096 == 0
@@ -134,20 +134,20 @@ def test_files_pages_that_are_new_are_written_whole(tmp_path: Path) -> None:
     with journal.open("r+b") as file:
         file.seek(page_end + 100)
         file.write(b"?")
-    setting.write(page_end + 8, 8)  # within a page that is known
+    setting.write(page_end + 8, 8)  # within a page that is in memory
     assert content(page_end, page_end + 102) == b"x" * 16 + bytes(84) + b"?" + bytes(1)
 
 
 @pytest.mark.parametrize("size_bytes", [SIZE, SIZE - 100])
 def test_files_a_journal_keeps_its_size(tmp_path: Path, size_bytes: int) -> None:
-    """Also one whose last page is not whole."""
+    """This includes a journal whose last page is not whole."""
     setting = Setting(tmp_path, size=size_bytes)
     setting.open_new()
     setting.write(size_bytes - 300, 200)
     assert (setting.directory / setting.journal(0)).stat().st_size == size_bytes
 
 
-def test_files_a_spare_is_whole_before_it_has_its_name(tmp_path: Path) -> None:
+def test_files_a_spare_is_complete_before_it_has_its_name(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     setting.files.start(set(), -1)
     setting.files.next_file(0, 0, 0, 1)
@@ -159,7 +159,7 @@ def test_files_a_spare_is_whole_before_it_has_its_name(tmp_path: Path) -> None:
 
 
 def test_files_a_header_is_durable_before_the_first_record(tmp_path: Path) -> None:
-    """Else old records could turn up behind new ones: a spare must hold nothing but zeros."""
+    """Otherwise old records could appear behind new ones: a spare must contain nothing but zeros."""
     setting = Setting(tmp_path)
     setting.open_new()
     after = setting.disk.calls[setting.disk.calls.index(("sync", "directory")) + 1 :]
@@ -167,7 +167,7 @@ def test_files_a_header_is_durable_before_the_first_record(tmp_path: Path) -> No
 
 
 def test_files_a_journal_is_durable_to_its_end_before_the_next_is_used(tmp_path: Path) -> None:
-    """Else a machine crash could tear an older journal. The promise may already cover all of it."""
+    """Otherwise a machine crash could tear an older journal, although the watermark may already cover all of it."""
     setting = Setting(tmp_path)
     setting.open_new()
     setting.files.wait_for_spares()
@@ -183,7 +183,7 @@ def test_files_a_journal_is_durable_to_its_end_before_the_next_is_used(tmp_path:
     assert read_watermark(setting.watermark) == SIZE
 
 
-def test_flusher_the_promise_is_on_record_before_it_is_given(
+def test_flusher_the_watermark_file_is_written_before_the_watermark_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setting = Setting(tmp_path)
@@ -207,7 +207,7 @@ def test_flusher_the_promise_is_on_record_before_it_is_given(
 
 
 def test_flusher_a_failed_sync_is_final(tmp_path: Path) -> None:
-    """The kernel may have dropped the pages: a later success means nothing."""
+    """The kernel may have dropped the pages, so a later success does not count."""
     setting = Setting(tmp_path)
     setting.open_new()
     setting.write(FILE_HEADER_SIZE)
@@ -234,8 +234,8 @@ def in_background(action: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def test_flusher_whoever_waits_for_a_sync_gets_it(tmp_path: Path) -> None:
-    """With the real thread, and a device that takes its time."""
+def test_flusher_every_waiting_thread_gets_its_sync(tmp_path: Path) -> None:
+    """With the real thread, and a slow device."""
     setting = Setting(tmp_path, background=True)
     setting.open_new()
     for round_number in range(1, 20):
@@ -253,7 +253,7 @@ def test_flusher_whoever_waits_for_a_sync_gets_it(tmp_path: Path) -> None:
     setting.files.stop()
 
 
-def test_flusher_drains_what_nobody_waits_for(tmp_path: Path) -> None:
+def test_flusher_drains_positions_without_demand(tmp_path: Path) -> None:
     setting = Setting(tmp_path, background=True)
     setting.open_new()
     setting.write(FILE_HEADER_SIZE)
@@ -263,7 +263,7 @@ def test_flusher_drains_what_nobody_waits_for(tmp_path: Path) -> None:
     setting.files.stop()
 
 
-def test_flusher_a_torn_watermark_says_nothing(tmp_path: Path) -> None:
+def test_flusher_a_torn_watermark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "w"
     assert read_watermark(path) == 0
     WatermarkFile(path, Disk()).write(1 << 40)
@@ -284,7 +284,7 @@ def test_flusher_a_torn_watermark_says_nothing(tmp_path: Path) -> None:
 # Spares
 
 
-def test_files_as_many_lie_ready_as_configured(tmp_path: Path) -> None:
+def test_files_as_many_spares_are_ready_as_configured(tmp_path: Path) -> None:
     """transaction_log.md §20 29: the file in use counts; with 1 the next is made when the first is full."""
     for preallocated in (1, 2, 4):
         place = tmp_path / str(preallocated)
@@ -299,7 +299,10 @@ def test_files_as_many_lie_ready_as_configured(tmp_path: Path) -> None:
 
 
 def test_files_spares_of_another_size_are_made_anew(tmp_path: Path) -> None:
-    """From the last on, so that a crash leaves no gap; those before the first wrong one are kept."""
+    """They are removed from the last one on, so that a crash leaves no gap.
+
+    Those before the first wrong one are kept.
+    """
     setting = Setting(tmp_path, 4)
     setting.open_new()
     setting.files.wait_for_spares()
@@ -320,7 +323,7 @@ def test_files_spares_of_another_size_are_made_anew(tmp_path: Path) -> None:
 
 
 def test_files_a_large_message_gets_a_file_of_its_size(tmp_path: Path) -> None:
-    """transaction_log.md §20 28: that one only."""
+    """transaction_log.md §20 28: this applies to that file only."""
     setting = Setting(tmp_path)
     setting.open_new()
     size, _ = setting.files.next_file(1, SIZE, 3 * SIZE + 1, 2)
@@ -330,7 +333,10 @@ def test_files_a_large_message_gets_a_file_of_its_size(tmp_path: Path) -> None:
 
 
 def test_files_a_full_disk_stops_the_next_file_only(tmp_path: Path) -> None:
-    """transaction_log.md §20 35: what has its place is written; then it is a failure, and it is reported."""
+    """transaction_log.md §20 35: records that have their place are written.
+
+    The next file is a failure, which is reported.
+    """
     setting = Setting(tmp_path)
     setting.open_new()
     setting.files.wait_for_spares()
@@ -355,7 +361,7 @@ def test_files_waiting_for_spares_on_a_full_disk_fails(tmp_path: Path) -> None:
 
 
 def test_files_an_index_is_written_for_a_full_journal(tmp_path: Path) -> None:
-    """And one that was left there by another log goes as soon as the journal comes into use."""
+    """A leftover index of another log is removed when the journal comes into use."""
     setting = Setting(tmp_path)
     path = index_path(setting.directory, NAME, 0)
     path.write_bytes(b"old")

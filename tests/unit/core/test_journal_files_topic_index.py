@@ -1,4 +1,4 @@
-"""Topic indexes that the core's housekeeping makes: when, where, and what crashes, removals and full disks leave."""
+"""Topic indexes made by the core's housekeeping: order of writes, and state after crashes, removals and full disks."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ SIZE = 16 << 20
 
 
 class Full(ScriptedDisk):
-    """Refuses what is written to a topic index."""
+    """A disk that refuses writes to a topic index."""
 
     def write(self, descriptor: int, data: memoryview, offset: int) -> None:
         if "topic.index" in self._name(descriptor):
@@ -27,7 +27,7 @@ class Full(ScriptedDisk):
 
 @pytest.fixture(scope="module")
 def full() -> bytes:
-    """A full journal; its checksums are computed bit by bit, which takes seconds."""
+    """A full journal. Its checksums are computed bit by bit, which takes seconds."""
     records = [RecordParts(bytes(1000), topic_id=n % 2, txid=n + 1) for n in range(13_000)]
     return journal(records, SIZE, finished=True)
 
@@ -50,7 +50,7 @@ def index_of(files: JournalFiles) -> Path:
     return topic_index_path(files.directory, NAME, 3)
 
 
-def test_it_is_made_in_steps_and_is_on_the_device_before_it_has_its_name(files: JournalFiles) -> None:
+def test_it_is_made_in_steps_and_is_synced_before_it_has_its_name(files: JournalFiles) -> None:
     steps = 0
     while files.step():
         steps += 1
@@ -69,7 +69,7 @@ def test_it_is_made_in_steps_and_is_on_the_device_before_it_has_its_name(files: 
     assert not files.step()
 
 
-def test_a_journal_that_is_removed_meanwhile_leaves_none(files: JournalFiles) -> None:
+def test_a_journal_that_is_removed_meanwhile_leaves_no_index(files: JournalFiles) -> None:
     assert files.step()
     full_journal(files).unlink()
     while files.step():
@@ -78,7 +78,7 @@ def test_a_journal_that_is_removed_meanwhile_leaves_none(files: JournalFiles) ->
     assert not unfinished_path(index_of(files)).exists()
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(files: JournalFiles) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_file(files: JournalFiles) -> None:
     files._disk = Full()
     reports: list[tuple[str, str]] = []
     files._report = lambda event, text: reports.append((event, text))
@@ -89,7 +89,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(files: JournalFiles) -> None:
     assert not unfinished_path(index_of(files)).exists()
 
 
-def test_a_damaged_journal_is_said(files: JournalFiles) -> None:
+def test_a_damaged_journal_is_reported(files: JournalFiles) -> None:
     data = bytearray(full_journal(files).read_bytes())
     data[5000] ^= 1
     full_journal(files).write_bytes(data)

@@ -1,4 +1,4 @@
-"""The retention of full journals: what is done with which, in what order, and what must wait."""
+"""Retention of full journals: which operations apply to which journals, in which order, and what they wait for."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from amps.server.shared.journal_floor import JournalFloor
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.records import RecordParts
 
-NAME = "journal"  # what Feeder calls its journal
+NAME = "journal"  # the name that Feeder gives its journal
 FILE_BYTES = 16384
 
 
@@ -108,8 +108,8 @@ def test_retention_compresses_archives_and_removes_index_and_all(setting: Settin
     assert setting.control.first_journal_number == 2
 
 
-def test_retention_knows_publishers_before_it_removes(setting: Setting) -> None:
-    """transaction_log.md §20 44; not before what it tells is durable."""
+def test_retention_records_publishers_before_it_removes(setting: Setting) -> None:
+    """transaction_log.md §20 44; the entries must be durable first."""
     durable, setting.control.durable = setting.control.durable, 0
     setting.work()
     path = clients_ack_path(setting.path, NAME)
@@ -124,11 +124,11 @@ def test_retention_knows_publishers_before_it_removes(setting: Setting) -> None:
     assert list(found.last_sequences()) == [5]
 
 
-def test_retention_removes_nothing_when_publishers_cannot_be_written_down(setting: Setting) -> None:
+def test_retention_removes_nothing_when_publishers_cannot_be_recorded(setting: Setting) -> None:
     setting.work()
     clients_ack_path(setting.path, NAME).unlink()
     setting.retention._written_position = 0
-    setting.control.durable = 0  # so that it is tried for the removal
+    setting.control.durable = 0  # so that the attempt is made for the removal
     (setting.path / f"{NAME}.clients.ack.new").mkdir()
     setting.ask(1, "remove", {"up_to": 0})
     setting.work()
@@ -137,8 +137,8 @@ def test_retention_removes_nothing_when_publishers_cannot_be_written_down(settin
     assert not setting.retention._removing()
 
 
-def test_retention_waits_for_what_is_still_needed(setting: Setting) -> None:
-    """transaction_log.md §13.2: as for messages of queues and destinations; readers may still begin there."""
+def test_retention_waits_for_journals_still_needed(setting: Setting) -> None:
+    """transaction_log.md §13.2: journals needed by queues and destinations are kept. Readers may still begin there."""
     needed = [2]
     setting.retention.blockers.append(lambda: needed[0])
     setting.ask(1, "remove", {"age_s": 0})
@@ -156,8 +156,8 @@ def test_retention_waits_for_what_is_still_needed(setting: Setting) -> None:
     assert not setting.retention._removing()
 
 
-def test_retention_and_readers_meet(setting: Setting) -> None:
-    """transaction_log.md §13.2: a reader's journal and those after it stay; who comes later begins later."""
+def test_retention_and_readers_agree_on_the_first_journal(setting: Setting) -> None:
+    """transaction_log.md §13.2: a reader's journal and later ones stay. A reader that starts later begins later."""
     control = setting.control
     control.set_transport_alive(3, True)
     floor = JournalFloor(control, 3)
@@ -180,7 +180,7 @@ def test_retention_and_readers_meet(setting: Setting) -> None:
     floor.release(None)
     setting.work()
     assert setting.files(setting.path)[0] == "3.journal"
-    control.set_transport_alive(4, False)  # it died: what it said does not count
+    control.set_transport_alive(4, False)  # the reader died, so its position does not count
     setting.ask(1, "remove", {"up_to": 3})
     setting.work()
     assert setting.files(setting.path)[0] == "4.journal"
@@ -198,7 +198,7 @@ def test_retention_leaves_a_damaged_journal_alone(setting: Setting) -> None:
     assert setting.events("2C-0006") == 3
 
 
-def test_retention_answers_whatever_is_sent(setting: Setting) -> None:
+def test_retention_answers_any_request(setting: Setting) -> None:
     for data in (
         b"",
         b"\xc1",
@@ -223,4 +223,4 @@ def test_retention_a_reader_finds_a_journal_that_moves(setting: Setting) -> None
     cursor = LogCursor(directory, 0, 0, True)
     setting.ask(1, "compress", {"age_s": 0})
     setting.work()
-    assert cursor.step(4 * FILE_BYTES) is not None  # what is open stays readable
+    assert cursor.step(4 * FILE_BYTES) is not None  # a file that is open stays readable

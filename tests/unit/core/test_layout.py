@@ -1,4 +1,4 @@
-"""The sub-packages of amps/_core: their imports point one way, and layouts of shared memory are the same everywhere."""
+"""The sub-packages of amps/_core: imports point one way, and all modules agree on the layouts of shared memory."""
 
 import json
 import re
@@ -13,9 +13,9 @@ from amps._core.shm.memory import require_layout
 
 CORE = Path(amps._core.__path__[0])
 ORDER = ("shm", "values", "expressions", "messages", "journal", "wire", "delivery", "queues", "sequencer", "columns")
-"""Each imports only those before it."""
+"""Each sub-package imports only those before it."""
 HEADERS_ONLY = {"columns": {"messages"}}
-"""Sub-packages of which only C headers are used."""
+"""Sub-packages of which others use only C headers."""
 LAYOUTS = {"shm/memory.pxd", "journal/record.pxd", "journal/queue_records.pxd", "journal/index.pxd", "queues/slots.pxd"}
 IMPORT = re.compile(r"^ *from amps\._core\.(\w+)\.(\w+) (cimport|import) ", re.MULTILINE)
 MODULES = sorted(path.relative_to(CORE).as_posix() for path in CORE.glob("*/*.pyx"))
@@ -26,7 +26,7 @@ def sources(package: str) -> list[Path]:
 
 
 def taken_in(module: Path) -> set[Path]:
-    """A module, all that it includes, and all declarations that it is compiled from."""
+    """The texts of a module, its includes, and the declarations that it is compiled from."""
     found: set[Path] = set()
     left = [module, module.with_suffix(".pxd")]
     while left:
@@ -55,11 +55,11 @@ def test_imports_between_sub_packages_point_one_way(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", ORDER)
-def test_a_sub_package_says_what_lives_in_it(package: str) -> None:
+def test_a_sub_package_states_its_contents(package: str) -> None:
     text = (CORE / package / "__init__.py").read_text()
     for heading in ("How it works.", "What lives here", "What may not live here", "Invariants"):
         assert heading in text
-    # The last paragraph names everything that is imported from the others, and nothing else.
+    # The last paragraph names exactly the things that the others import.
     said = text[text.rindex("\nImports ") :].partition(".")[0].partition(";")[0]
     imported = {room for path in sources(package) for room, _name, _verb in IMPORT.findall(path.read_text())}
     named = {room for room in ORDER if f"`{room}`" in said}
@@ -67,7 +67,7 @@ def test_a_sub_package_says_what_lives_in_it(package: str) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_modules_that_rely_on_a_layout_say_which(module: str) -> None:
+def test_modules_that_rely_on_a_layout_declare_it(module: str) -> None:
     relies = {path.relative_to(CORE.resolve()).as_posix() for path in taken_in(CORE / module)} & LAYOUTS
     says = 'include "../shm/layout.pxi"' in (CORE / module).read_text()
     assert says == bool(relies) or module == "shm/memory.pyx"
@@ -78,8 +78,8 @@ def test_a_module_of_another_layout_is_refused() -> None:
         require_layout("amps._core.other", 1)
 
 
-def test_every_module_that_says_so_is_checked_when_it_is_imported() -> None:
-    """In a process of its own, with a check that notes who calls it."""
+def test_every_declaring_module_is_checked_when_it_is_imported() -> None:
+    """This runs in a separate process, with a check that records its callers."""
     says = [name for name in MODULES if 'include "../shm/layout.pxi"' in (CORE / name).read_text()]
     names = [f"amps._core.{name.removesuffix('.pyx').replace('/', '.')}" for name in says]
     program = f"""

@@ -1,4 +1,4 @@
-"""The lock of a journal directory: who is waited for, who is reported, and how soon."""
+"""The lock of a journal directory: waiting for the holder, and reporting it."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from amps.server.core import lock
 from amps.server.core.lock import DirectoryInUse, lock_directory
 from tests.support.server import package_path
 
-# Takes the lock as the core would, says so, and obeys: `e` = it is ending, `x` = let go.
+# Takes the lock as the core does, reports it, and obeys: `e` = it is ending, `x` = release.
 HOLDER = """
 import os, sys
 from pathlib import Path
@@ -33,7 +33,7 @@ for word in sys.stdin:
 
 
 class Reports:
-    """What was logged while waiting."""
+    """The records logged while waiting."""
 
     def __init__(self) -> None:
         self.made: list[tuple[str, dict[str, Any]]] = []
@@ -79,13 +79,13 @@ def test_a_living_holder_is_named_within_about_a_second(
     assert reports.made == []
 
 
-def test_another_instance_in_the_same_directory_is_no_matter(
+def test_another_instance_in_the_same_directory_is_ignored(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     lock_directory(tmp_path, "j", Reports()).release()
 
 
-def test_a_holder_that_ends_is_waited_for_with_a_word(
+def test_a_holder_that_ends_is_waited_for_with_a_record(
     tmp_path: Path, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell(holder, "e")
@@ -104,7 +104,7 @@ def test_a_holder_that_ends_is_waited_for_with_a_word(
     assert values["holder"].pid == holder.pid
 
 
-def test_waiting_has_an_end(
+def test_waiting_has_a_limit(
     tmp_path: Path, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell(holder, "e")
@@ -116,7 +116,7 @@ def test_waiting_has_an_end(
 
 
 def test_after_a_kill_the_lock_is_free(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    """At once, without waiting for the dead one to be reaped."""
+    """The lock is free at once, without waiting until the dead process is reaped."""
     holder.send_signal(signal.SIGKILL)
     lock_directory(tmp_path, "i", Reports()).release()
 
@@ -129,10 +129,10 @@ def test_after_a_kill_the_lock_is_free(tmp_path: Path, holder: subprocess.Popen[
         ("pid=77 supervisor=70 state=serving host=elsewhere\n", "process 77 on host elsewhere", "kill 70"),
     ],
 )
-def test_a_holder_that_cannot_be_seen_from_here(
+def test_a_holder_that_is_not_visible_from_here(
     tmp_path: Path, holder: subprocess.Popen[str], line: str, who: str, advice: str
 ) -> None:
-    """A foreign program holds the lock, or a server of another host or container."""
+    """The holder is a foreign program, or a server of another host or container."""
     (tmp_path / "i.lock").write_text(line)
     with pytest.raises(DirectoryInUse) as refusal:
         lock_directory(tmp_path, "i", Reports())
@@ -159,7 +159,7 @@ def die_slowly(pid: int, parent: int) -> dict[str, str]:
     ],
     ids=["alive", "zombie", "exiting", "killed", "terminated", "orphan"],
 )
-def test_what_counts_as_dying(
+def test_processes_that_count_as_dying(
     change: Callable[[dict[str, str]], dict[str, str]],
     dying: bool,
     tmp_path: Path,

@@ -1,6 +1,6 @@
-"""Which pages of the journal are given back to the system, and which stay.
+"""Pages of the journal that are released to the system, and pages that stay.
 
-On a file system in memory pages never leave; what the flusher says it has given back is tested there all the same.
+On a file system in memory pages never leave; there, only the flusher's own count of released pages is tested.
 """
 
 import gc
@@ -75,7 +75,7 @@ class Journals:
         os.close(self._descriptor)
 
     def give_back(self) -> int:
-        """Sync small things until nothing more is given back. Returns where that ends."""
+        """Sync small amounts until no more pages are released. Returns the position where the released part ends."""
         before = -1
         while self.pages.given_back_until != before:
             before = self.pages.given_back_until
@@ -83,7 +83,7 @@ class Journals:
         return self.pages.given_back_until
 
     def resident(self, begin: int, end: int) -> int:
-        """Pages in memory between two log positions."""
+        """The number of pages in memory between two log positions."""
         return sum(
             resident_pages(path, max(0, begin - start), min(end - start, path.stat().st_size))
             for start, path in self.paths
@@ -106,9 +106,9 @@ def journals(tmp_path: Path) -> Iterator[Callable[..., Journals]]:
 
 
 def check_memory(journals: Journals, end: int) -> None:
-    """Nothing before `end` is in memory, and most of what is behind: the system takes pages when it likes.
+    """Check that no page before `end` is in memory, and most of those behind it.
 
-    Of a piece of memory that reaches beyond `end` nothing has gone yet.
+    The system may evict pages at any time. A piece of memory that reaches beyond `end` is not released yet.
     """
     if not pages_can_leave(journals.directory):
         pytest.skip("files in this directory never leave memory")
@@ -117,7 +117,7 @@ def check_memory(journals: Journals, end: int) -> None:
     assert journals.resident(end, journals.position) > behind // PAGE_BYTES // 2
 
 
-def test_what_is_old_enough_goes_and_the_newest_stays(journals: Callable[..., Journals]) -> None:
+def test_old_pages_are_released_and_the_newest_stay(journals: Callable[..., Journals]) -> None:
     log = journals()
     log.pages.keep_from(0, 0, None)
     log.write(PAGES_KEPT_BYTES + 8 * MIB + 12_345)
@@ -130,7 +130,7 @@ def test_what_is_old_enough_goes_and_the_newest_stays(journals: Callable[..., Jo
     check_memory(log, 12 * MIB)
 
 
-def test_nothing_goes_before_it_is_known_what_queues_hold(journals: Callable[..., Journals]) -> None:
+def test_no_page_is_released_before_the_queues_positions_are_known(journals: Callable[..., Journals]) -> None:
     log = journals()
     log.write(PAGES_KEPT_BYTES + 8 * MIB)
     assert log.give_back() == 0
@@ -146,14 +146,14 @@ def test_nothing_goes_before_it_is_known_what_queues_hold(journals: Callable[...
     assert log.give_back() == 9 * MIB
 
 
-def test_a_living_transport_keeps_what_it_has_not_done_with(journals: Callable[..., Journals]) -> None:
+def test_a_living_transport_keeps_pages_that_it_has_not_read(journals: Callable[..., Journals]) -> None:
     log = journals()
     log.pages.keep_from(0, 0, None)
     log.control.set_transport_alive(1, True)
     log.control.set_transport_alive(2, True)
     log.control.set_pages_done(2, 100 * MIB)
     log.write(PAGES_KEPT_BYTES + 20 * MIB)
-    assert log.give_back() == 0  # one has said nothing yet
+    assert log.give_back() == 0  # one has not published its position yet
     log.control.set_pages_done(1, 7 * MIB + 1)
     assert log.give_back() == 7 * MIB
     log.control.set_transport_alive(1, False)
@@ -161,8 +161,8 @@ def test_a_living_transport_keeps_what_it_has_not_done_with(journals: Callable[.
     check_memory(log, 20 * MIB)
 
 
-def test_no_more_than_some_is_given_back_after_a_sync(journals: Callable[..., Journals]) -> None:
-    """Else the next sync would wait for it."""
+def test_a_bounded_amount_is_released_after_a_sync(journals: Callable[..., Journals]) -> None:
+    """Otherwise the next sync would be delayed."""
     log = journals()
     log.write(PAGES_KEPT_BYTES + 3 * PER_SYNC_BYTES)
     log.pages.keep_from(0, 0, None)
@@ -174,7 +174,7 @@ def test_no_more_than_some_is_given_back_after_a_sync(journals: Callable[..., Jo
     check_memory(log, 3 * PER_SYNC_BYTES)
 
 
-def test_what_was_there_before_the_start_stays(journals: Callable[..., Journals]) -> None:
+def test_pages_from_before_the_start_stay(journals: Callable[..., Journals]) -> None:
     log = journals(10 * MIB)
     log.pages.keep_from(0, 0, None)
     log.write(PAGES_KEPT_BYTES + 3 * MIB)
@@ -184,7 +184,7 @@ def test_what_was_there_before_the_start_stays(journals: Callable[..., Journals]
 
 
 def test_over_the_ends_of_files(journals: Callable[..., Journals]) -> None:
-    """Each is held open until nothing of it is left to be given back, and no longer."""
+    """Each file is held open until all its pages are released, and no longer."""
     log = journals()
     log.pages.keep_from(0, 0, None)
     sizes = [9 * MIB + 5 * PAGE_BYTES, MIB, 30 * MIB, 50 * MIB]
@@ -197,22 +197,22 @@ def test_over_the_ends_of_files(journals: Callable[..., Journals]) -> None:
     end -= end % 65536
     assert log.give_back() == end
     check_memory(log, end)
-    # Of the first two nothing is held; the third, closed by now, and the last are.
+    # No page of the first two files is held; pages of the third, which is closed, and the last are.
     assert len(os.listdir("/proc/self/fd")) == open_before + 1
     del log.commit, log.pages
     assert len(os.listdir("/proc/self/fd")) == open_before - 1
 
 
 def held_open() -> int:
-    """Descriptors of this process, without those of other tests that only wait for the garbage collector."""
+    """The descriptors of this process, without those of other tests that wait for the garbage collector."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_what_is_not_read_for_long_holds_no_room_on_the_disk(journals: Callable[..., Journals]) -> None:
-    """Else a journal that is removed would still take it."""
+def test_a_file_that_is_not_read_for_long_is_closed(journals: Callable[..., Journals]) -> None:
+    """Otherwise a removed journal would still occupy space on the disk."""
     log = journals()
-    log.pages.keep_from(0, 0, 0)  # a queue that nobody consumes
+    log.pages.keep_from(0, 0, 0)  # a queue without consumers
     log.write(MIB)
     held = held_open()
     log.position = HELD_BYTES_MAX
@@ -225,11 +225,11 @@ def test_what_is_not_read_for_long_holds_no_room_on_the_disk(journals: Callable[
     assert held_open() == held + 1  # the oldest has gone
     log.pages.keep_from(0, 0, None)
     log.write(PAGES_KEPT_BYTES + 4 * MIB)
-    # Nobody goes through what is not held any more in small steps.
+    # A part that is no longer held is not released in small steps.
     assert log.pages.given_back_until == HELD_BYTES_MAX + 5 * MIB
 
 
-def test_a_journal_that_was_removed_is_let_go_at_once(journals: Callable[..., Journals]) -> None:
+def test_a_removed_journal_is_closed_at_once(journals: Callable[..., Journals]) -> None:
     log = journals()
     log.pages.keep_from(0, 0, 0)
     for _ in range(3):
@@ -243,14 +243,14 @@ def test_a_journal_that_was_removed_is_let_go_at_once(journals: Callable[..., Jo
     log.paths[0][1].unlink()
     log.write(1)
     assert held_open() == held - 2
-    log.paths[3][1].unlink()  # the one in use
+    log.paths[3][1].unlink()  # the file in use
     log.paths[2][1].unlink()
     log.write(1)
     assert held_open() == held - 3
 
 
-def test_more_files_than_can_be_remembered(journals: Callable[..., Journals]) -> None:
-    """The oldest keep their pages; everything else goes."""
+def test_more_files_than_there_are_places_for(journals: Callable[..., Journals]) -> None:
+    """The oldest files keep their pages; the pages of all others are released."""
     log = journals()
     held = held_open()
     for _ in range(70):

@@ -1,4 +1,4 @@
-"""Patterns: those that are looked for natively give the engine's answer, and no search goes on for ever."""
+"""Patterns: native searches give the engine's result, and every search has a bound."""
 
 import re
 import time
@@ -32,7 +32,7 @@ subjects = st.lists(
 @example(b"^$", b"\n")
 @example(b"$", b"x")
 @example(b"(?i)\xe9", b"\xc9")
-def test_a_pattern_gives_the_answer_of_the_engine(pattern: bytes, subject: bytes) -> None:
+def test_a_pattern_gives_the_result_of_the_engine(pattern: bytes, subject: bytes) -> None:
     try:
         engine = pcre2.compile(pattern)
     except pcre2.LibraryError:
@@ -70,7 +70,7 @@ def test_a_raw_pattern_is_found_as_it_stands(pattern: bytes, subject: bytes) -> 
         (b"a]", (b"a]", False, False)),
     ],
 )
-def test_what_is_looked_for_without_the_engine(pattern: bytes, expected: object) -> None:
+def test_patterns_searched_without_the_engine(pattern: bytes, expected: object) -> None:
     assert literal_of(pattern) == expected
     if pattern != b"a\\":
         assert Pattern(pattern).is_native == (expected is not None)
@@ -130,7 +130,7 @@ def test_replacing(pattern: bytes, subject: bytes, replacement: bytes, expected:
 
 
 @given(st.sampled_from([b"a", b"a*", b"(a|b)+", b"^", b"$", b"\\b", b"(a)?b"]), st.text("abc ", max_size=12))
-def test_replacing_is_what_python_does(pattern: bytes, subject: str) -> None:
+def test_replacing_is_that_of_python(pattern: bytes, subject: str) -> None:
     assert Pattern(pattern).replace(subject.encode(), b"<\\0>") == re.sub(
         pattern, rb"<\g<0>>", subject.encode()
     )
@@ -152,7 +152,7 @@ def test_a_broken_pattern_is_refused_with_its_place(pattern: bytes) -> None:
     ],
 )
 def test_a_catastrophic_pattern_is_given_up_and_counted(pattern: bytes, subject: bytes) -> None:
-    """On its own none of these would end within a lifetime; the bound here is loose."""
+    """Without a bound none of these would end within a lifetime. The bound checked here is loose."""
     made = Pattern(pattern)
     begin = time.monotonic()
     assert not made.matches(subject)
@@ -161,7 +161,7 @@ def test_a_catastrophic_pattern_is_given_up_and_counted(pattern: bytes, subject:
 
 
 def test_a_search_of_quadratic_cost_ends_too() -> None:
-    """The engine does not count steps within `a*`; a million places with half a million steps each are minutes."""
+    """The engine does not count steps within `a*`: a million places with half a million steps each take minutes."""
     made = Pattern(b"a*[bc]")
     begin = time.monotonic()
     assert not made.matches(b"a" * 1_000_000)
@@ -170,7 +170,7 @@ def test_a_search_of_quadratic_cost_ends_too() -> None:
 
 @pytest.mark.parametrize("pattern", [b"(?R)", b"(a|(?1))+"])
 def test_a_recursion_without_an_end_finds_nothing(pattern: bytes) -> None:
-    """The engine notices it only when it searches."""
+    """The engine notices the recursion only when it searches."""
     recursive = Pattern(pattern)
     assert not recursive.matches(b"aaabbb")
     assert recursive.given_up == 1
@@ -180,14 +180,14 @@ def test_a_recursion_without_an_end_finds_nothing(pattern: bytes) -> None:
     "pattern", [b"(*UTF)x", b"(*UTF8)x", b"(*UCP)x", b"(*NO_JIT)(*UTF)x", b"(*CRLF)(*UCP)(*UTF)a"]
 )
 def test_patterns_work_on_bytes(pattern: bytes) -> None:
-    """expressions.md §7: there is no UTF mode, which would refuse texts that are no UTF-8."""
+    """expressions.md §7: there is no UTF mode, which would refuse texts that are not UTF-8."""
     with pytest.raises(ValueError, match="there is no UTF mode"):
         Pattern(pattern)
     assert Pattern(b"(*CRLF)a.b").matches(b"a\xffb")
 
 
 def test_a_long_text_is_searched_in_linear_time_whatever_the_case() -> None:
-    """Trying each place would take a minute."""
+    """A search at each place would take a minute."""
     part = b"A" * 150_000 + b"b"
     assert Pattern(b"(?i)" + part).matches(b"a" * 300_000 + b"B")
     assert not Pattern(b"(?i)" + part).matches(b"a" * 600_000)
@@ -196,14 +196,14 @@ def test_a_long_text_is_searched_in_linear_time_whatever_the_case() -> None:
         assert not Pattern(b"(?i)" + b"xY" * length).matches(b"-" * 400 + b"Xy" * (length - 1) + b"x")
 
 
-def test_what_is_found_in_long_texts() -> None:
+def test_matches_in_long_texts() -> None:
     made = Pattern(b"x[yz]")
     assert made.find(b"a" * 1_000_000 + b"xz") == b"xz"
     assert made.given_up == 0
 
 
 def test_a_long_match_is_no_catastrophe() -> None:
-    """More than the compiled code has stack for: found by the interpreter."""
+    """The match needs more stack than the compiled code has, so the interpreter of the engine finds it."""
     subject = b"ab" * 20_000
     assert Pattern(b"^(?:a|b|c)*$").find(subject) == subject
 

@@ -1,4 +1,4 @@
-"""The core leaves the processor of a transport that is awake, if there is another one for it."""
+"""The core leaves the processor of a transport that is awake, if another processor is available."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,18 +18,18 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """Runs in a thread of its own: where that may run is changed."""
+    """Run in a separate thread, whose affinity is changed."""
     with ThreadPoolExecutor(1) as thread:
         yield lambda body: thread.submit(body).result()
 
 
 def processor() -> int:
-    """That of this thread."""
+    """The processor of this thread."""
     return int(Path("/proc/thread-self/stat").read_text().rpartition(")")[2].split()[36])
 
 
 class Transports:
-    """Two, that are awake and alive, and the core's placement."""
+    """Two transports that are awake and alive, and the core's placement."""
 
     def __init__(self) -> None:
         self.control = ControlPage()
@@ -39,7 +39,7 @@ class Transports:
         self.placement = Placement(self.control, 2)
 
     def are_on(self, *processors: int) -> None:
-        """Each reads on one, and this thread goes on on the first."""
+        """Set the processor of each transport, and move this thread to the first one."""
         allowed = os.sched_getaffinity(0)
         for view, number in zip(reversed(self.views), reversed(processors), strict=True):
             os.sched_setaffinity(0, {number})
@@ -58,7 +58,7 @@ def test_it_leaves_a_transport_and_stays_free(run: Run) -> None:
             moved = transports.placement.keep_apart(attempt * MOVE_INTERVAL_NS)
             left += moved and processor() != here
             assert os.sched_getaffinity(0) == allowed
-        # Between the steps the kernel may move us as well.
+        # Between the steps the kernel may move this thread as well.
         assert left >= 20
         assert transports.placement.moves >= left
 
@@ -98,7 +98,7 @@ def test_it_does_not_move_again_at_once(run: Run) -> None:
 
 
 @pytest.mark.parametrize("how", ["asleep", "dead", "elsewhere"])
-def test_who_does_not_need_the_processor_is_no_reason(run: Run, how: str) -> None:
+def test_a_transport_that_sleeps_is_no_reason_to_move(run: Run, how: str) -> None:
     def body() -> None:
         transports = Transports()
         here, other = sorted(os.sched_getaffinity(0))[:2]
@@ -106,7 +106,7 @@ def test_who_does_not_need_the_processor_is_no_reason(run: Run, how: str) -> Non
             transports.are_on(here, here)
             if how == "elsewhere":
                 transports.are_on(other, other)
-                os.sched_setaffinity(0, {here})  # it would be free to leave this one, too, if it had to
+                os.sched_setaffinity(0, {here})  # it could leave this processor, too
             for index, view in enumerate(transports.views):
                 if how == "dead":
                     transports.control.set_transport_alive(index, False)
@@ -119,7 +119,7 @@ def test_who_does_not_need_the_processor_is_no_reason(run: Run, how: str) -> Non
     run(body)
 
 
-def test_it_stays_where_it_must_or_where_others_are_no_better(run: Run) -> None:
+def test_it_stays_where_it_must_or_where_other_processors_are_no_better(run: Run) -> None:
     def body() -> None:
         transports = Transports()
         here, other = sorted(os.sched_getaffinity(0))[:2]

@@ -1,6 +1,6 @@
-"""Predicates against the comparison of values, one by one: every operator, three formats, and what follows them.
+"""Predicates against the comparison of values, one by one: every operator, three formats, and the code behind them.
 
-`compares` says what is right; test_value holds it to the documented rules. No predicate takes part in it.
+`compares` is the reference, which test_value checks against the documented rules. It uses no predicates.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def msgpack(value: Scalar) -> bytes:
 
 
 class Message:
-    """Values of the field `a` in a message, and what they are for `compares`."""
+    """Values of the field `a` in a message, and the values that `compares` uses for them."""
 
     def __init__(self, extractor: Extractor, text: bytes, specimens: list[Specimen]) -> None:
         self.extractor = extractor
@@ -75,12 +75,12 @@ class Message:
         assert matches is (made is True)
         values = FieldValues()
         assert self.extractor.read(self.text, fields, values)
-        assert bound.evaluate(values) is made  # whether it has been settled before or not
+        assert bound.evaluate(values) is made  # whether it has been evaluated before or not
         return made
 
 
 def of_json(texts: list[bytes]) -> Message:
-    """Numbers and strings as they are written."""
+    """Numbers and strings in their JSON notation."""
     specimens: list[Specimen] = [
         ("string", text[1:-1]) if text.startswith(b'"') else ("number", text) for text in texts
     ]
@@ -155,7 +155,7 @@ operators = st.sampled_from([*COMPARISONS, "BETWEEN", "IN", "IN"])
 
 
 def predicate(code: Code, op: str, made: list[Scalar]) -> list[Scalar]:
-    """Put it into code; the constants it has."""
+    """Write a predicate into code. Returns its constants."""
     used = made[:2] if op == "BETWEEN" else made if op == "IN" else made[:1]
     code.field(b"a").const(*used).op(op, len(used) if op == "IN" else 0)
     return used
@@ -173,7 +173,9 @@ def predicate(code: Code, op: str, made: list[Scalar]) -> list[Scalar]:
 @example(of_json([b"-1e999"]), "LT", [-1.7976931348623157e308])
 @example(of_nvfix([b"0042"]), "EQ", [b"42"])
 @example(of_nvfix([b""]), "NE", [b"42"])
-def test_a_predicate_is_what_the_comparisons_are(message: Message, op: str, made: list[Scalar]) -> None:
+def test_a_predicate_gives_the_result_of_the_comparisons(
+    message: Message, op: str, made: list[Scalar]
+) -> None:
     code = Code()
     used = predicate(code, op, made)
     assert message.evaluate(code) is message.is_true(op, used), used
@@ -181,7 +183,7 @@ def test_a_predicate_is_what_the_comparisons_are(message: Message, op: str, made
 
 @pytest.mark.parametrize("length", range(1, 20))
 def test_texts_that_differ_in_one_byte_are_not_equal(length: int) -> None:
-    """Short texts are compared as words: none of their bytes may be left out, and no length."""
+    """Short texts are compared as words: all their bytes and their length must count."""
     text = bytes(97 + at for at in range(length))
     others = [text[:at] + b"!" + text[at + 1 :] for at in range(length)] + [text + b"!", text[:-1]]
     for other in filter(None, others):
@@ -207,7 +209,7 @@ def test_neighbours_of_a_double(op: str) -> None:
             assert of_msgpack([value]).evaluate(Code().field(b"a").const(number).op(op)) is expected
 
 
-# What comes behind: any tree of AND, OR, NOT and IF over predicates and over what is none.
+# Code behind a predicate: any tree of AND, OR, NOT and IF over predicates and other conditions.
 
 LEAVES = st.tuples(st.sampled_from(["predicate", "predicate", "comparison"]), st.booleans())
 ONE = of_json([b"1"])
@@ -224,7 +226,7 @@ trees = st.recursive(
 
 
 def write(code: Code, tree: tuple[object, ...]) -> bool:
-    """Put a tree into code, as the compiler does; what it is for a field that is 1."""
+    """Write a tree into code, as the compiler does. Returns its value for a field that is 1."""
     kind, *parts = tree
     if kind in ("predicate", "comparison"):
         truth = parts[0] is True
@@ -270,7 +272,7 @@ def fill(code: Code, jump: int) -> None:
 
 @settings(max_examples=300)
 @given(trees)
-def test_the_machine_goes_on_where_the_answer_leads(tree: tuple[object, ...]) -> None:
+def test_the_machine_continues_where_the_result_leads(tree: tuple[object, ...]) -> None:
     code = Code()
     expected = write(code, tree)
     assert ONE.evaluate(code) is expected
@@ -280,7 +282,7 @@ def test_the_machine_goes_on_where_the_answer_leads(tree: tuple[object, ...]) ->
 @pytest.mark.parametrize("outer", ["AND_JUMP", "OR_JUMP", "IF"])
 @pytest.mark.parametrize("inner", ["AND_JUMP", "OR_JUMP", "NOT"])
 @pytest.mark.parametrize("place", range(3))
-def test_every_answer_of_two_operators(truths: tuple[bool, ...], outer: str, inner: str, place: int) -> None:
+def test_every_result_of_two_operators(truths: tuple[bool, ...], outer: str, inner: str, place: int) -> None:
     parts: list[tuple[object, ...]] = [("predicate", truth) for truth in truths]
     parts[place] = (inner, parts[place]) if inner == "NOT" else (inner, parts[place], parts[place - 1])
     code = Code()
@@ -289,8 +291,8 @@ def test_every_answer_of_two_operators(truths: tuple[bool, ...], outer: str, inn
 
 
 @given(trees, st.booleans())
-def test_an_answer_may_be_an_operand(tree: tuple[object, ...], left: bool) -> None:
-    """Of a comparison here, whose left side waits on the stack while the predicates are looked at."""
+def test_a_result_may_be_an_operand(tree: tuple[object, ...], left: bool) -> None:
+    """Here it is an operand of a comparison, whose left side stays on the stack while the predicates are evaluated."""
     code = Code().const(left)
     expected = write(code, tree)
     assert ONE.evaluate(code.op("EQ")) is (left == expected)
@@ -312,14 +314,14 @@ def test_many_operators_behind_a_predicate(depth: int) -> None:
 
 
 def test_a_jump_into_the_code_behind_a_predicate() -> None:
-    """`(c ? 1 : /a) = 1`: on one way the comparison is come to with another left side."""
+    """`(c ? 1 : /a) = 1`: on one path the comparison has another left operand."""
     for condition, expected in ((True, True), (False, False)):
         code = Code().const(condition)
         code.op("JUMP_UNLESS_TRUE", 4).const(1).op("JUMP", 5).field(b"a").const(1).op("EQ")
         assert of_json([b"2"]).evaluate(code) is expected
 
 
-# A number that a predicate has settled keeps its text, and where it comes from.
+# A number that a predicate has parsed keeps its text, and its place in the message.
 
 
 @pytest.mark.parametrize(
@@ -330,7 +332,7 @@ def test_a_jump_into_the_code_behind_a_predicate() -> None:
         (of_json([b"123456789.50"]), b"^123456789\\.50$", b"123456789.50"),
     ],
 )
-def test_what_a_predicate_settles_keeps_its_text(message: Message, pattern: bytes, text: bytes) -> None:
+def test_a_value_parsed_by_a_predicate_keeps_its_text(message: Message, pattern: bytes, text: bytes) -> None:
     for again in (
         Code().field(b"a").pattern("LIKE", pattern),
         Code().field(b"a").const(text).op("EQ"),
@@ -354,8 +356,8 @@ def test_of_a_format_without_types_the_text_counts_even_when_the_number_is_known
         assert of_nvfix([b"0042"]).evaluate(code) is expected
 
 
-def test_predicates_of_a_large_message_ask_whether_its_time_is_over() -> None:
-    """They are evaluated until it is."""
+def test_predicates_of_a_large_message_check_its_time() -> None:
+    """They are evaluated until the time of the message is over."""
     code = Code()
     holes = []
     for _ in range(1000):
@@ -382,8 +384,8 @@ def test_predicates_of_a_large_message_ask_whether_its_time_is_over() -> None:
 
 
 @pytest.mark.parametrize("text", ["/a >= 2 AND /b != 'x'", "/b LIKE '^a+b' AND /a > 1", "/b LIKE 'a[ab]*b$'"])
-def test_time_in_which_nothing_was_worked_does_not_count(text: str) -> None:
-    """A process that was stopped, or had no processor, in the middle of a message has not used up its time."""
+def test_time_without_processor_does_not_count(text: str) -> None:
+    """A process that was stopped or had no processor during a message has not used up the message's time."""
     fields = FieldSet()
     bound = compile_filter(text).program.bind(fields)
     values = FieldValues()
@@ -392,7 +394,7 @@ def test_time_in_which_nothing_was_worked_does_not_count(text: str) -> None:
     begin_message(40_100)
     try:
         assert bound.matches(values) is True
-        time.sleep(0.7)  # twice a quarter of a second, and what 40,100 bytes add
+        time.sleep(0.7)  # twice a quarter of a second, and the share of 40,100 bytes
         assert bound.matches(values) is True
     finally:
         begin_message(0)
@@ -400,7 +402,7 @@ def test_time_in_which_nothing_was_worked_does_not_count(text: str) -> None:
 
 
 def test_a_search_has_no_more_time_than_its_message() -> None:
-    """By itself it would be given up after two seconds of work."""
+    """By itself the search would be given up after two seconds of processor time."""
     fields = FieldSet()
     bound = compile_filter("/b LIKE '[ab]*[cd]$'").program.bind(fields)
     values = FieldValues()
@@ -413,12 +415,12 @@ def test_a_search_has_no_more_time_than_its_message() -> None:
     finally:
         begin_message(0)
     assert searches_given_up() == before + 1
-    assert time.thread_time() - begun_s < 1.5  # a quarter, and 4 ms for its bytes
+    assert time.thread_time() - begun_s < 1.5  # a quarter of a second, and 4 ms for its bytes
 
 
 @pytest.mark.parametrize("count", [1, 2, 6, 7, 8, 9])
 def test_every_member_counts(count: int) -> None:
-    """Seven members are a predicate, eight a set."""
+    """Seven members are a predicate, eight are a set."""
     for hit in range(count):
         for members, text in (
             ([b"m%d" % number for number in range(count)], b'"m%d"' % hit),

@@ -1,4 +1,4 @@
-"""Conflated persisted acknowledgements against a model that books every single message."""
+"""Conflated persisted acknowledgements against a model that tracks every single message."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ INTERVAL_S = 1.0
 
 @dataclass
 class Sent:
-    """One publish as the model knows it."""
+    """A publish in the model."""
 
     sequence: int
     wants: bool
@@ -37,7 +37,7 @@ class Model:
     now_s: float = 0.0
     emitted: list[tuple[int, str | None, float]] = field(default_factory=list)
 
-    # What PublisherAcks sees
+    # Calls of PublisherAcks
 
     def consumed(self) -> int:
         return self.taken
@@ -49,7 +49,7 @@ class Model:
         return self.on_device
 
     def persisted(self, sequence: int, reason: str | None) -> None:
-        """Check the promise in the moment in which it is given."""
+        """Check an acknowledgement at the moment when it is sent."""
         self.emitted.append((sequence, reason, self.now_s))
         if reason is None:
             for message in self.sent:
@@ -60,7 +60,7 @@ class Model:
             successes = [s for s, why, _ in self.emitted if why is None]
             assert max(before, default=0) <= max(successes, default=0), "a failure overtook a success"
 
-    # What happens
+    # Events
 
     def publish(self, wants: bool) -> None:
         self.ring += RECORD_BYTES
@@ -102,7 +102,7 @@ events = st.lists(
 
 @settings(max_examples=500, deadline=None)
 @given(events)
-def test_acks_promise_only_what_is_durable(script: list[tuple[str, object]]) -> None:
+def test_acks_promise_durable_messages_only(script: list[tuple[str, object]]) -> None:
     model = Model()
     acks = PublisherAcks(model, model, INTERVAL_S)  # type: ignore[arg-type]
     forced_s: set[float] = set()
@@ -131,7 +131,7 @@ def test_acks_promise_only_what_is_durable(script: list[tuple[str, object]]) -> 
 
 
 def check_rate(model: Model, forced_s: set[float]) -> None:
-    """protocol.md §5.3: one per interval, but for those that a failure or a flush calls for."""
+    """protocol.md §5.3: one per interval, apart from those that a failure or a flush requires."""
     last_s = -INTERVAL_S
     for place, (_, reason, at_s) in enumerate(model.emitted):
         if reason is not None:
@@ -143,13 +143,13 @@ def check_rate(model: Model, forced_s: set[float]) -> None:
 
 
 def finish(model: Model, acks: PublisherAcks) -> None:
-    """When everything is durable and time passes, everything is answered, each failure once and in order."""
+    """When everything is durable and time passes, every message is answered, each failure once and in order."""
     model.take(len(model.sent))
     model.sync(1.0)
     model.now_s += 2 * INTERVAL_S
     due = acks.advance(model, model.now_s)
     if due is not None:
-        # A failure let the success before it go out just now; the next one waits for its interval.
+        # A failure sends the success before it at once; the next success waits for its interval.
         model.now_s = due
         assert acks.advance(model, model.now_s) is None
     assert not acks.pending
@@ -162,7 +162,7 @@ def finish(model: Model, acks: PublisherAcks) -> None:
 
 
 def test_acks_protocol_5_3_a_failure_splits_the_stream() -> None:
-    """protocol.md §5.3: 1..5 sent, 3 refused: success 2, failure 3, at once; success 5 with the next interval."""
+    """protocol.md §5.3: 1..5 sent, 3 refused: success 2 and failure 3 at once; success 5 with the next interval."""
     model = Model()
     acks = PublisherAcks(model, model, INTERVAL_S)  # type: ignore[arg-type]
     model.publish(True)

@@ -1,4 +1,4 @@
-"""Lists of bookmarks as clients write them, and the records that they become."""
+"""Lists of bookmarks as clients write them, and the records made of them."""
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ U64 = 2**64 - 1
 
 
 def parsed(text: str, leases: LeaseTable | None = None, queue: int = 0) -> list[tuple[int, int]] | None:
-    """(publisher, sequence) of each, None if the text is none of bookmarks."""
+    """The (publisher, sequence) of each bookmark, or None if the text is no list of bookmarks."""
     acks = AckList()
     if not acks.parse_text(text.encode(), leases, queue):
         return None
@@ -92,7 +92,7 @@ def test_acks_bookmarks_are_read(text: str, expected: list[tuple[int, int]]) -> 
         "[1|2|:3|4|]",
     ],
 )
-def test_acks_what_is_no_list_of_messages_is_refused(text: str) -> None:
+def test_acks_malformed_lists_are_refused(text: str) -> None:
     assert parsed(text) is None
 
 
@@ -101,8 +101,8 @@ pieces = st.sampled_from(["1", "22", "|", "|", ",", " ", "\t", "x", "0", str(U64
 
 @settings(max_examples=500, deadline=None)
 @given(st.lists(pieces, max_size=12).map("".join))
-def test_acks_a_list_means_what_it_means_to_a_subscription(text: str) -> None:
-    """Whatever is a list of messages there is one here, and nothing else."""
+def test_acks_a_list_is_read_as_that_of_a_subscription(text: str) -> None:
+    """Both parsers accept the same lists of bookmarks."""
     expected = None
     try:
         found = parse_bookmark(text)
@@ -117,7 +117,7 @@ def test_acks_a_list_means_what_it_means_to_a_subscription(text: str) -> None:
     assert parsed(text) == expected
 
 
-def test_acks_what_was_delivered_carries_position_and_slot() -> None:
+def test_acks_a_delivered_message_carries_position_and_slot() -> None:
     leases = LeaseTable()
     leases.add(1, 2, 4096, 17, 6)
     leases.add(1, 3, 8192, 18, 5)  # of another queue
@@ -136,7 +136,7 @@ def test_acks_what_was_delivered_carries_position_and_slot() -> None:
         acks.set_position(3, 1)
 
 
-def test_acks_a_record_says_who_does_what() -> None:
+def test_acks_a_record_names_client_and_action() -> None:
     acks = AckList()
     assert acks.parse_text(b"1|2|", None, 0)
     (record,) = records_of(acks, action=ACTION_EXTEND_LEASE, extension_ns=5, token=6, sequence=7)

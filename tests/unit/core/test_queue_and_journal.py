@@ -1,7 +1,8 @@
-"""Queues whose removals the journal has to be told, and cannot always be told at once.
+"""Queues whose removals must be recorded in the journal when the journal cannot take records at once.
 
-What is delivered at most once, and a barrier, leaves by a record. While the journal takes none they wait; they go out
-when it takes records again, though nothing else happens. Nobody is told that a message is gone before the journal is.
+At-most-once deliveries and barriers leave a queue by a record. While the journal takes no records they wait. They are
+sent when the journal takes records again, without any other event. No client learns of a removal that is not in the
+journal.
 """
 
 import struct
@@ -60,7 +61,7 @@ class Stage:
         self.feeder.push(Feed(0, self.sequence, topic, RecordParts(payload=b"{}", publisher_id=1)))
 
     def leave_room(self, room_bytes: int) -> None:
-        """Publish something that no queue takes, until the journal has room for no more than that."""
+        """Publish to a topic without queues, until at most that much room is left in the journal."""
         self.publish("X")
         self.turn()
         journal = self.feeder.journal
@@ -72,7 +73,7 @@ class Stage:
         assert journal.start_position + FILE_BYTES - journal.position <= room_bytes
 
     def acknowledge(self, queue: str, position: int, bookmark: tuple[int, int] = (1, 1)) -> None:
-        """Acknowledge a message, the first that was published, which is said to be at a log position; 0 = unknown."""
+        """Acknowledge a message, by default the first one, with the given log position (0 = unknown)."""
         entry = struct.pack("<QQQII", *bookmark, position, 0, 0)
         acknowledgement = struct.pack("<IIQQII", 0, 1, 0, 0, 7, 0) + entry
         parts = RecordParts(kind=KIND_QUEUE_ACKNOWLEDGEMENT, publisher_id=1, payload=acknowledgement)
@@ -83,12 +84,12 @@ class Stage:
         self.feeder.send_control([queue, [queue], 5, None], KIND_QUEUE_SUBSCRIBE, 0)
 
     def turn(self) -> list[object]:
-        """The answers of the next turn."""
+        """Run a turn and return its answers."""
         self.feeder.turn(self.now_ns, self.feeder.journal.position)
         return [reply for _, reply in self.feeder.sequencer.take_replies()]
 
     def deliveries(self) -> int:
-        """How many records of deliveries the next turn brings."""
+        """Run a turn and return the number of records of deliveries."""
         return sum(isinstance(reply, bytes) for reply in self.turn())
 
 
@@ -98,7 +99,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def test_a_message_expires_in_the_turn_of_a_delivery_at_most_once(stage: Stage) -> None:
-    """queues.md §6.1: delivered when a subscription with free backlog matches, whatever else goes on."""
+    """queues.md §6.1: an at-most-once delivery is made although a message of another queue expires in the same turn."""
     stage.subscribe()
     stage.publish("TE")
     assert stage.deliveries() == 0
@@ -109,7 +110,7 @@ def test_a_message_expires_in_the_turn_of_a_delivery_at_most_once(stage: Stage) 
 
 
 def test_the_journal_takes_records_again(stage: Stage) -> None:
-    """The disk was full, and is not any more: what waited in an at-most-once queue goes out."""
+    """The disk was full and has room again: waiting messages of an at-most-once queue are sent."""
     stage.publish("TM")
     assert stage.deliveries() == 0
     storage: Any = stage.feeder.journal_storage
@@ -122,15 +123,17 @@ def test_the_journal_takes_records_again(stage: Stage) -> None:
     assert stage.deliveries() == 1
 
 
-def test_an_acknowledgement_of_what_the_journal_still_has(stage: Stage) -> None:
-    """queues.md §8.3: persisted is that the removal is in the log. Of a message that has expired, and of whose end
-    the journal could not be told, a client is not told that it is gone: it may come again after a restart.
+def test_an_acknowledgement_of_an_expired_message_still_in_the_journal(stage: Stage) -> None:
+    """queues.md §8.3: a persisted acknowledgement means that the removal is in the log.
+
+    If an expired message's removal cannot be recorded, its acknowledgement is refused, since the message may return
+    after a restart.
     """
     for _ in range(EXPIRING_COUNT):
         stage.publish("TE")
     stage.turn()
     first = stage.adapter.manager.states(EXPIRING)[0][0]
-    stage.leave_room(1000)  # for an acknowledgement, not for everything that expires
+    stage.leave_room(1000)  # for an acknowledgement, not for the removals of all expired messages
     storage: Any = stage.feeder.journal_storage
     storage.prepare_file = lambda number, minimum_bytes: 0
     stage.now_ns += 4 * SECOND_NS
@@ -140,7 +143,7 @@ def test_an_acknowledgement_of_what_the_journal_still_has(stage: Stage) -> None:
 
 
 def test_an_acknowledgement_comes_before_a_delivery_that_waited(stage: Stage) -> None:
-    """queues.md §17: what is delivered at most once goes out when its record is durable, whoever had it written."""
+    """queues.md §17: at-most-once deliveries are sent when their record is durable, whichever event had it written."""
     stage.publish("TM")
     stage.turn()
     [(position, _)] = stage.adapter.manager.states(ONCE)
@@ -158,12 +161,13 @@ def test_an_acknowledgement_comes_before_a_delivery_that_waited(stage: Stage) ->
     assert durable_needed == stage.feeder.journal.position
     assert (
         stage.feeder.sequencer.durable_awaited == durable_needed
-    )  # the core has it synced without being asked
+    )  # the core demands a sync without a request
 
 
-def test_no_lease_runs_of_a_delivery_that_nobody_hears_of(stage: Stage) -> None:
-    """queues.md §6.2: the lease ends some time after the message was sent. While deliveries wait for the journal, no
-    others are decided on: with `MaxDeliveries` they would expire unseen.
+def test_no_lease_runs_before_its_delivery_is_sent(stage: Stage) -> None:
+    """queues.md §6.2: the lease period begins when the message is sent.
+
+    While deliveries wait for the journal, no further ones are decided: with `MaxDeliveries` they would expire unseen.
     """
     stage.publish("TM")
     stage.publish("TL")
@@ -183,7 +187,7 @@ def test_no_lease_runs_of_a_delivery_that_nobody_hears_of(stage: Stage) -> None:
     assert [state for _, state in stage.adapter.manager.states(LEASING)] == [LEASED]
 
 
-def test_what_leaves_is_recorded_with_how_often_it_was_delivered(stage: Stage, tmp_path: Path) -> None:
+def test_a_removal_is_recorded_with_its_number_of_deliveries(stage: Stage, tmp_path: Path) -> None:
     """docs/queues.md: an entry of a record."""
     stage.publish("TL")
     stage.publish("TE")
@@ -203,8 +207,8 @@ def test_what_leaves_is_recorded_with_how_often_it_was_delivered(stage: Stage, t
     assert counted == {b"L": 1, b"E": 0}
 
 
-def test_a_turn_takes_acknowledgements_of_some_hundred_messages(stage: Stage) -> None:
-    """The others wait for the next: who acknowledged first gets new messages meanwhile."""
+def test_a_turn_takes_acknowledgements_of_at_most_128_messages(stage: Stage) -> None:
+    """Further acknowledgements wait for the next turn, so that new messages are delivered in between."""
     stage.turn()
     for _ in range(600):
         stage.acknowledge("E", 1)
@@ -213,14 +217,14 @@ def test_a_turn_takes_acknowledgements_of_some_hundred_messages(stage: Stage) ->
     while sequencer.turn(control, stage.now_ns, 0, 1 << 20):
         sequencer.release(())
         taken.append(len(sequencer.take_replies()))
-    assert taken == [128, 128, 128, 128, 88]  # a record counts for one message more than it is about
+    assert taken == [128, 128, 128, 128, 88]  # a record counts for one message more than it has
 
 
 @pytest.mark.parametrize(("of_all", "per_client"), [(2, 5), (5, 2)])
 def test_acknowledgements_that_wait_for_their_messages_are_bounded(
     stage: Stage, of_all: int, per_client: int
 ) -> None:
-    """queues.md §8.5: what is too much is refused and changes nothing; what is forgotten makes room."""
+    """queues.md §8.5: acknowledgements beyond the limit are refused without effect; forgotten ones make room."""
     manager = stage.adapter.manager
     manager.limit_deferred(of_all, per_client)
 

@@ -1,4 +1,4 @@
-"""What the core says of one queue: rows about its cursors, subscriptions and first messages, within bounds."""
+"""The core's description of one queue: rows of its cursors, subscriptions and first messages, within bounds."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def test_an_empty_queue(queues: SharedQueues) -> None:
     assert rows(queues, "queue")[0][1] == 0, "it reserves nothing"
 
 
-def test_who_holds_which_message(queues: SharedQueues) -> None:
+def test_holders_of_messages(queues: SharedQueues) -> None:
     queues.enter(0, 8, 16, 24)
     queues.manager.subscribe(0, 1, BEN, {0: None}, 2)
     queues.manager.serve(77)
@@ -59,8 +59,8 @@ def test_a_lease_that_was_extended_shows_its_beginning(queues: SharedQueues) -> 
     assert rows(queues, "message")[0][-1] == 77
 
 
-def test_a_client_that_nobody_knows_has_no_name(queues: SharedQueues) -> None:
-    """Somebody else has logged on under it, and its connection is about to end."""
+def test_an_unknown_client_has_no_name(queues: SharedQueues) -> None:
+    """Another client has taken its name over, and its connection is about to end."""
     queues.enter(0, 8)
     queues.manager.subscribe(0, 1, client_key(1, 5, 1), {0: None}, 2)
     queues.manager.serve(77)
@@ -91,7 +91,7 @@ def test_priorities(queues: SharedQueues) -> None:
     assert [row[4] for row in rows(queues, "message", 1)] == [0, None]
 
 
-def test_what_was_delivered_at_most_once_is_not_in_the_queue() -> None:
+def test_a_message_delivered_at_most_once_is_not_in_the_queue() -> None:
     queues = SharedQueues(QueueSettings("Q", at_least_once=False, fairness="round-robin"))
     queues.enter(0, 8, 16)
     queues.manager.subscribe(0, 1, BEN, {0: None}, 1)
@@ -107,7 +107,7 @@ def test_a_barrier_cannot_be_delivered(queues: SharedQueues) -> None:
 
 
 def test_it_is_bounded(queues: SharedQueues) -> None:
-    """The first 1000 messages at the head, from among the slots that may be looked at."""
+    """The first 1000 messages are shown, from a bounded number of slots at the head."""
     positions = [8 * number for number in range(1, 3001)]
     queues.enter(0, *positions)
     assert [row[0] for row in rows(queues, "message")] == positions[:1000]
@@ -120,7 +120,7 @@ def test_it_is_bounded(queues: SharedQueues) -> None:
 
 
 def test_a_queue_that_is_almost_empty_is_not_searched_through(tmp_path: Path) -> None:
-    """One message in every block that is kept: the core looks at so many slots and no more."""
+    """With one message in every block, the core reads a bounded number of slots."""
     files = QueueFiles(tmp_path, QueueSettings("Q"))
     blocks = queue_details.SLOTS_MAX // 1024
     for first in range(0, 1024 * (blocks + 5), 1024):
@@ -146,7 +146,7 @@ def test_a_cursor_that_stands_between_two_blocks(queues: SharedQueues) -> None:
 
 
 def test_subscriptions_of_all_queues(queues: SharedQueues) -> None:
-    """Each once, however many queues it is for; what it is changes with a replacement, what it holds does not."""
+    """Each subscription is listed once, also for several queues. A replacement changes its terms, not its leases."""
     queues.enter(0, 8, 16)
     queues.manager.subscribe(0, 3, BEN, {0: None, 1: None}, 9, ("s", "^[PQ]$", ""))
     queues.manager.subscribe(1, 3, ANNA, {1: 5}, 9, ("t", "P", "/k"))
@@ -164,7 +164,7 @@ def test_subscriptions_of_all_queues(queues: SharedQueues) -> None:
     assert describe_subscriptions(queues.manager, 0, NAMES) == described[1:]
 
 
-def test_many_subscriptions_are_told_in_several_steps(queues: SharedQueues) -> None:
+def test_many_subscriptions_are_sent_in_several_steps(queues: SharedQueues) -> None:
     for number in range(2500):
         queues.manager.subscribe(0, number, BEN, {0: None}, 1)
     found = [
@@ -175,7 +175,7 @@ def test_many_subscriptions_are_told_in_several_steps(queues: SharedQueues) -> N
 
 
 class Asked:
-    """What of a sequencer is asked."""
+    """The parts of a sequencer that requests use."""
 
     names = NAMES
 
@@ -205,7 +205,7 @@ def test_an_answer_comes_in_parts_that_fit(queues: SharedQueues) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2, 1.0, "Q", None, True, 2**63])
-def test_a_queue_that_there_is_not(queues: SharedQueues, number: object) -> None:
+def test_an_unknown_queue(queues: SharedQueues, number: object) -> None:
     answer = ask(queues, [9, "queue", number])
     assert answer is not None
     assert answer[0][:2] == [9, "error"]
@@ -222,6 +222,6 @@ def test_other_questions_are_not_answered_here(queues: SharedQueues, request_: o
     assert ask(queues, request_) is None
 
 
-def test_what_cannot_be_understood_is_not_answered_here(queues: SharedQueues) -> None:
+def test_malformed_requests_are_not_answered_here(queues: SharedQueues) -> None:
     assert answer_about_queues(b"\xc1", Asked(queues)) is None  # type: ignore[arg-type]
     assert answer_about_queues(b"", Asked(queues)) is None  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The engine of the queues does what the examples say, and what the model does."""
+"""The engine of the queues gives the results of the examples and of the model."""
 
 import hypothesis
 import pytest
@@ -9,12 +9,12 @@ from tests.unit.core.queue_rules import check_queue_rules
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_the_engine_does_what_the_example_says(scenario: Scenario) -> None:
-    """queues.md §24, as far as it is about one engine; the scenarios name the numbers."""
+def test_the_engine_gives_the_results_of_the_example(scenario: Scenario) -> None:
+    """queues.md §24, for rules about one engine; the names of the scenarios give the numbers."""
     scenario(QueueEngine)
 
 
-def test_the_engine_does_what_the_model_does() -> None:
+def test_the_engine_gives_the_results_of_the_model() -> None:
     """queues.md §19 and §20, on random inputs."""
     examples = max(1, hypothesis.settings.default.max_examples // 3)  # type: ignore[union-attr]
     check_queue_rules(

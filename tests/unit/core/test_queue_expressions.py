@@ -1,7 +1,7 @@
-"""Filter, BarrierExpression and Priority of queues where messages enter (queues.md §2, §3, §9.3, §12; D-12).
+"""Filter, BarrierExpression and Priority of queues, evaluated when messages enter (queues.md §2, §3, §9.3, §12; D-12).
 
-Most of it asks the rules of one queue. The rest feeds a sequencer as a transport does, and makes the queues once more
-of its journal.
+Most tests call the rules of one queue. The others feed a sequencer as a transport does, and rebuild the queues from its
+journal.
 """
 
 import json
@@ -42,7 +42,7 @@ NOT_ENTERED = None
 
 
 class Log:
-    """Keeps what is logged."""
+    """A log that keeps its records."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, object]]] = []
@@ -93,7 +93,7 @@ def priority(of: QueueRules, payload: bytes) -> int | None:
 # --- the three expressions ----------------------------------------------------------------------------------
 
 
-def test_queue_rules_are_none_of_a_queue_without_expressions() -> None:
+def test_queue_rules_are_none_for_a_queue_without_expressions() -> None:
     assert queue_rules(queue(), evaluations(), SHIPPED) is None
 
 
@@ -114,7 +114,7 @@ def test_queue_barrier(payload: bytes, is_barrier: bool) -> None:
     assert judged(rules(barrier_expression="/bar IS NOT NULL"), payload) == (is_barrier, None)
 
 
-def test_queue_filter_and_barrier_are_asked_of_one_message() -> None:
+def test_queue_filter_and_barrier_apply_to_one_message() -> None:
     both = rules(filter="/x > 1", barrier_expression="/x = 3 AND /y = 1")
     assert judged(both, b'{"x":1,"y":1}') is NOT_ENTERED
     assert judged(both, b'{"x":2,"y":1}') == (False, None)
@@ -122,7 +122,7 @@ def test_queue_filter_and_barrier_are_asked_of_one_message() -> None:
     assert judged(both, b'{"x":1}') is NOT_ENTERED
 
 
-def test_queue_filter_and_priority_are_asked_of_one_message() -> None:
+def test_queue_filter_and_priority_apply_to_one_message() -> None:
     both = rules(filter="/x > 1", priority="/price * /qty + /x")
     assert judged(both, b'{"x":1,"price":2.5,"qty":2}') is NOT_ENTERED
     assert judged(both, b'{"x":2,"price":2.5,"qty":2}') == (False, 7)
@@ -208,7 +208,7 @@ NUMBERS = st.one_of(
 @example(2.0**64, False)
 @example(float(2**64 - 2048), True)
 def test_queue_priority_is_the_number_within_bounds(number: float, as_text: bool) -> None:
-    """queues.md §9.3, D-12: the fraction is cut off, and what is out of range is as near as it can be."""
+    """queues.md §9.3, D-12: the fraction is cut off, and a number out of range becomes the nearest in range."""
     written = json.dumps(json.dumps(number) if as_text else number)
     expected = min(max(int(Fraction(number)), 0), PRIORITY_MAX)
     assert priority(PRIORITY_OF_P, b'{"p":%s}' % written.encode()) == expected
@@ -217,13 +217,16 @@ def test_queue_priority_is_the_number_within_bounds(number: float, as_text: bool
 PRIORITY_OF_P = rules(priority="/p")
 
 
-# --- what cannot be evaluated -------------------------------------------------------------------------------
+# --- expressions that cannot be evaluated ---------------------------------------------------------------------
 
 BROKEN = b'{"x":2,"p":'
 
 
 def test_queue_rules_a_message_that_cannot_be_read() -> None:
-    """It does not enter where there is a filter; else it is no barrier and has no priority. Each is counted."""
+    """With a filter it does not enter the queue.
+
+    Otherwise it is no barrier and has no priority. Each case is counted.
+    """
     log = Log()
     on = evaluations(log)
     assert judged(rules(on=on, filter="/p = 1"), BROKEN, b"T1", publisher_id=7, sequence=1) is NOT_ENTERED
@@ -243,20 +246,20 @@ def test_queue_rules_a_message_that_cannot_be_read() -> None:
     assert len(log.events) == 1
 
 
-def test_queue_rules_each_expression_reads_what_it_needs() -> None:
-    """What one of them says does not depend on whether there is another."""
+def test_queue_rules_each_expression_reads_its_own_fields() -> None:
+    """The result of an expression does not depend on the presence of others."""
     assert judged(rules(filter="/x > 1"), BROKEN) == (False, None)
     assert judged(rules(filter="/x > 1", priority="/p"), BROKEN) == (False, None)
     assert judged(rules(filter="/x > 2", priority="/p"), BROKEN) is NOT_ENTERED
     assert judged(rules(filter="/p IS NULL", priority="/x"), BROKEN) is NOT_ENTERED
     assert judged(rules(filter="/x = 2", barrier_expression="/p IS NULL"), BROKEN) == (False, None)
-    # And the next message is none the worse for it.
+    # The next message is evaluated as usual.
     both = rules(filter="/x > 1", priority="/p")
     assert judged(both, BROKEN) == (False, None)
     assert judged(both, b'{"x":2,"p":3}') == (False, 3)
 
 
-def test_queue_rules_what_takes_too_much_memory() -> None:
+def test_queue_rules_a_message_that_takes_too_much_memory() -> None:
     small = EvaluationContext(JsonExtractor(), FieldValues(1000), MessageContext(b"i", b"g"))
 
     def one(**texts: str) -> QueueRules:
@@ -275,8 +278,8 @@ def test_queue_rules_what_takes_too_much_memory() -> None:
     assert judged(one(filter="/b = 1", priority="LENGTH(/a)"), b'{"a":"\\u0041B","b":1}') == (False, 2)
 
 
-def test_queue_rules_what_is_given_up_does_not_match() -> None:
-    """Not even under NOT, and nothing else is concerned."""
+def test_queue_rules_a_search_that_is_given_up_does_not_match() -> None:
+    """This holds under NOT as well, and other expressions are not affected."""
     before = searches_given_up()
     for text in ("/a LIKE '(?R)'", "/a NOT LIKE '(?R)'", "NOT (/a LIKE '(?R)' AND /b = 1)"):
         assert judged(rules(filter=text), b'{"a":"x","b":1}') is NOT_ENTERED
@@ -290,7 +293,7 @@ def test_queue_rules_what_is_given_up_does_not_match() -> None:
 DEEP = " OR ".join(
     "/a" + "".join(f"{'[0]' if at == level else ''}/a" for at in range(60)) + " = 1" for level in range(60)
 )
-"""Each level wants what is below it once as the one element and once by itself."""
+"""At each level the value below is read twice: as the only element of an array and as itself."""
 
 
 @pytest.mark.parametrize(
@@ -330,7 +333,7 @@ def test_queue_rules_a_function_of_the_user_that_fails_gives_null() -> None:
     assert (event, details["function"], details["count"]) == ("14-0005", "BROKEN", 3)
 
 
-# --- what may be asked --------------------------------------------------------------------------------------
+# --- expressions that are allowed -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -347,7 +350,7 @@ def test_queue_rules_a_function_of_the_user_that_fails_gives_null() -> None:
     ],
 )
 def test_queue_rules_facts_are_those_of_the_record(text: str) -> None:
-    """When the log is read again they are the same."""
+    """The facts are the same when the log is read again."""
     parts = {"publisher_id": 7, "sequence": 9, "user_id": b"ann", "correlation_id": b"c-1"}
     assert judged(rules(filter=text), b'{"x":1}', b"T/1", **parts) == (False, None)
     assert judged(rules(filter=f"NOT ({text})"), b'{"x":1}', b"T/1", **parts) is NOT_ENTERED
@@ -359,7 +362,7 @@ def test_queue_rules_are_deterministic() -> None:
             rules(**{element: "UNIX_TIMESTAMP()"})
 
 
-def test_queue_rules_refuse_what_is_no_record() -> None:
+def test_queue_rules_refuse_malformed_records() -> None:
     made = rules(filter="/x = 1")
     record = RecordParts(payload=b'{"x":1}').to_bytes()
     for data in (b"", record[:40], record[:-1]):
@@ -404,7 +407,7 @@ class Instance:
         self.feeder.turn(2000, 0)
 
     def restarted(self) -> LogAdapter:
-        """The queues as they are made of the journal."""
+        """The queues as rebuilt from the journal."""
         adapter = adapter_of(self.queues)
 
         def resolve(topic: str, message_type: str) -> RecordedTopic:
@@ -421,15 +424,15 @@ def positions(adapter: LogAdapter, number: int) -> list[int]:
 
 
 def delivered(adapter: LogAdapter, number: int) -> list[int]:
-    """Log positions of what a consumer is given, in that order."""
+    """The log positions of messages delivered to a consumer, in order of delivery."""
     adapter.manager.subscribe(0, number, 1, {number: None}, 100)
     adapter.manager.serve(3000)
     taken = adapter.manager.output.take_deliveries(0, 1000)
     return [position for position, *_ in DELIVERY.iter_unpack(taken)]
 
 
-def test_queue_log_adapter_lets_enter_what_the_rules_say(tmp_path: Path) -> None:
-    """queues.md §24, 17 and 50; and once more after a restart."""
+def test_queue_log_adapter_enters_messages_by_the_rules(tmp_path: Path) -> None:
+    """queues.md §24, 17 and 50; also after a restart."""
     instance = Instance(tmp_path, QUEUES)
     instance.publish(
         b'{"x":0,"p":1}',

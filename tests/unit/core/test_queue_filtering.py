@@ -1,4 +1,4 @@
-"""Filters of queue subscriptions: what the core is told, whenever filters and messages come (queues.md §9.2)."""
+"""Filters of queue subscriptions: the matches reported to the core, in any order of events (queues.md §9.2)."""
 
 import struct
 from collections.abc import Callable
@@ -28,7 +28,7 @@ MATCH = struct.Struct("<QII")
 
 
 class Stage:
-    """A journal with messages `{"n": 1}` to `{"n": 30}`, two queues over them, and what evaluates their filters."""
+    """A journal with messages `{"n": 1}` to `{"n": 30}`, two queues over them, and the evaluation of their filters."""
 
     def __init__(
         self, path: Path, entered: int | None = None, payload_bytes: int = 10, messages: int = 30
@@ -82,7 +82,7 @@ class Stage:
         return QueueSearch(self.queues.memory, self.reader, queue, entry, filters, self.end)
 
     def run(self, limit: int | None = None, bytes_max: int = 1 << 20) -> bool:
-        """One turn; what was pushed is read as the core does."""
+        """Run one turn, and read the pushed records as the core does."""
         more = self.filtering.run(self.end if limit is None else limit, bytes_max)
         for record in self.pushed:
             at = 0
@@ -105,7 +105,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def test_queue_filtering_tells_what_matches_in_order(stage: Stage) -> None:
+def test_queue_filtering_reports_matches_in_order(stage: Stage) -> None:
     stage.begin(5, "/n > 27")
     stage.begin(6, "/n IN (3, 2, 29)")
     stage.begin(7, "/n = 1", queue=1)
@@ -134,8 +134,8 @@ def test_queue_filtering_goes_on_as_the_queue_grows(tmp_path: Path) -> None:
     assert stage.until == {}, "the queue has not grown"
 
 
-def test_queue_filtering_passes_over_what_is_nobodys_choice(tmp_path: Path) -> None:
-    """Messages that are gone, and barriers (queues.md §12)."""
+def test_queue_filtering_skips_removed_messages_and_barriers(tmp_path: Path) -> None:
+    """Neither is reported as a match (queues.md §12)."""
     stage = Stage(tmp_path, entered=5)
     stage.queues.leave(0, *stage.positions[1:3])
     stage.queues.enter(0, stage.positions[5], is_barrier=True)
@@ -146,7 +146,10 @@ def test_queue_filtering_passes_over_what_is_nobodys_choice(tmp_path: Path) -> N
 
 
 def test_queue_filtering_shares_turns(stage: Stage) -> None:
-    """A turn costs what it may; who goes on where he was told nothing twice."""
+    """The bytes read in a turn are bounded.
+
+    The next turn continues in the right place, so no match is reported twice.
+    """
     stage.begin(1, "/n > 0")
     stage.begin(2, "/n > 0", queue=1)
     turns = 1
@@ -171,7 +174,7 @@ def test_queue_filtering_ends(stage: Stage) -> None:
 
 
 def test_queue_filtering_of_many_matches_comes_in_sections(tmp_path: Path) -> None:
-    """Each says how far it goes, so that nothing is told twice or left out."""
+    """Each section says how far it goes, so that no match is reported twice or left out."""
     stage = Stage(tmp_path, messages=5000)
     stage.begin(1, "/n > 0")
     assert not stage.run(bytes_max=1 << 30)
@@ -180,7 +183,7 @@ def test_queue_filtering_of_many_matches_comes_in_sections(tmp_path: Path) -> No
 
 
 def test_queue_filtering_waits_for_the_disk(tmp_path: Path) -> None:
-    """What is not in memory is read by somebody else; others go on meanwhile."""
+    """Pages that are not in memory are read by another thread."""
     stage = Stage(tmp_path, payload_bytes=20_000)
     path = stage.file
     stage.begin(1, "/n > 28")
@@ -199,8 +202,8 @@ def test_queue_filtering_waits_for_the_disk(tmp_path: Path) -> None:
     assert stage.matches[1] == [29, 30]
 
 
-def test_queue_filtering_tells_of_what_cannot_be_read_and_goes_on(tmp_path: Path) -> None:
-    """A message in pages that the disk does not give matches nobody."""
+def test_queue_filtering_reports_unreadable_messages_and_goes_on(tmp_path: Path) -> None:
+    """A message in pages that the disk cannot read matches no filter."""
     stage = Stage(tmp_path, payload_bytes=20_000)
     stage.begin(1, "/n < 4")
     forget(stage.file)
@@ -213,13 +216,13 @@ def test_queue_filtering_tells_of_what_cannot_be_read_and_goes_on(tmp_path: Path
             else:
                 read(file, offset, length)
                 done()
-    if not problems:  # else nothing ever leaves memory here
+    if not problems:  # otherwise pages never leave memory here
         assert [damage.offset for damage in stage.damage] == [stage.positions[0] + 10]
         assert stage.matches[1] == [2, 3]
 
 
-def test_queue_filtering_tells_of_damage_and_goes_on(stage: Stage) -> None:
-    """A message that cannot be read matches nobody."""
+def test_queue_filtering_reports_damage_and_goes_on(stage: Stage) -> None:
+    """A damaged message matches no filter."""
     with stage.file.open("r+b") as file:
         file.seek(stage.positions[3] + 90)
         file.write(b"?")
@@ -229,8 +232,8 @@ def test_queue_filtering_tells_of_damage_and_goes_on(stage: Stage) -> None:
     assert [damage.offset for damage in stage.damage] == [stage.positions[3]]
 
 
-def test_queue_search_finds_what_is_active(tmp_path: Path) -> None:
-    """queues.md §8.1: available, leased and waiting; in one queue."""
+def test_queue_search_finds_active_messages(tmp_path: Path) -> None:
+    """queues.md §8.1: available, leased and waiting messages, in one queue."""
     stage = Stage(tmp_path, entered=5)
     stage.queues.leave(0, stage.positions[0])
     stage.queues.enter(0, stage.positions[5], is_barrier=True)
@@ -254,8 +257,8 @@ def test_queue_search_goes_on_in_turns(stage: Stage) -> None:
     assert (search.compared, search.found.count) == (30, 30)
 
 
-def test_queue_search_tells_of_damage(stage: Stage) -> None:
-    """It must not acknowledge less than it was to, and say nothing; what has left is nobody's concern."""
+def test_queue_search_reports_damage(stage: Stage) -> None:
+    """The search must not acknowledge fewer messages than it should without an error. Removed messages are not read."""
     with stage.file.open("r+b") as file:
         file.seek(stage.positions[3] + 90)
         file.write(b"?")
@@ -265,8 +268,8 @@ def test_queue_search_tells_of_damage(stage: Stage) -> None:
     assert stage.search("/n > 0").run(1 << 20)
 
 
-def test_queue_search_shows_what_is_not_leased(tmp_path: Path) -> None:
-    """queues.md §14.1, D-17; pages are of what matches."""
+def test_queue_search_shows_messages_that_are_not_leased(tmp_path: Path) -> None:
+    """queues.md §14.1, D-17; pages consist of matching messages."""
     stage = Stage(tmp_path, entered=6)
     stage.queues.manager.subscribe(0, 1, 1, {0: None}, 1)
     stage.queues.manager.serve(2)

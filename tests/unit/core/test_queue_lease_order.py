@@ -1,4 +1,4 @@
-"""How old the oldest lease of a queue is: told at any time, whatever is acknowledged, returned, extended or expires."""
+"""The time of a queue's oldest lease, available at any time: after acknowledgements, returns, extensions and expiry."""
 
 import random
 
@@ -51,7 +51,7 @@ def test_no_lease_has_no_age(queues: SharedQueues) -> None:
     assert oldest_ns(queues) == TIME_NEVER
 
 
-def test_the_oldest_of_those_that_are_left_counts(queues: SharedQueues) -> None:
+def test_the_oldest_remaining_lease_counts(queues: SharedQueues) -> None:
     for number in range(1, 6):
         deliver(queues, 10 * number, 100 * number)
     acknowledge(queues, 300, "acknowledge", 60)
@@ -63,7 +63,7 @@ def test_the_oldest_of_those_that_are_left_counts(queues: SharedQueues) -> None:
 
 
 def test_an_extended_lease_is_as_old_as_before(queues: SharedQueues) -> None:
-    """queues.md D-31: it stays leased."""
+    """queues.md D-31: the message stays leased."""
     deliver(queues, 10, 100)
     deliver(queues, 20, 200)
     acknowledge(queues, 100, "extend", 30, 3600 * SECOND_NS)
@@ -73,7 +73,7 @@ def test_an_extended_lease_is_as_old_as_before(queues: SharedQueues) -> None:
     assert oldest_ns(queues) == 20
 
 
-def test_one_that_comes_back_and_goes_out_again_is_new(queues: SharedQueues) -> None:
+def test_a_message_returned_and_delivered_again_has_a_new_lease(queues: SharedQueues) -> None:
     deliver(queues, 10, 100)
     deliver(queues, 20, 200)
     acknowledge(queues, 100, "extend", 25, 3600 * SECOND_NS)
@@ -84,7 +84,7 @@ def test_one_that_comes_back_and_goes_out_again_is_new(queues: SharedQueues) -> 
     assert oldest_ns(queues) == 40
 
 
-def test_given_twice_at_the_same_time(queues: SharedQueues) -> None:
+def test_delivered_twice_at_the_same_time(queues: SharedQueues) -> None:
     deliver(queues, 10, 100)
     acknowledge(queues, 100, "cancel", 10)
     queues.manager.serve(10)
@@ -108,8 +108,8 @@ def test_a_lease_that_ends_by_itself(queues: SharedQueues) -> None:
 
 
 @pytest.mark.parametrize("lease_ns", [None, 50])
-def test_any_history_tells_the_oldest(lease_ns: int | None) -> None:
-    """Compared with every lease that was ever given, written down."""
+def test_the_oldest_lease_after_any_history(lease_ns: int | None) -> None:
+    """Compared with a record of all leases ever given."""
     for seed in range(20):
         chance = random.Random(seed)
         queues = SharedQueues(QueueSettings("Q", lease_ns=lease_ns, max_per_subscription=1000))
@@ -135,8 +135,8 @@ def test_any_history_tells_the_oldest(lease_ns: int | None) -> None:
             assert oldest_ns(queues) == min(began.values(), default=TIME_NEVER), seed
 
 
-def test_what_is_over_takes_no_room_for_ever(queues: SharedQueues) -> None:
-    """One message that nobody acknowledges does not keep the leases of all that came after it."""
+def test_ended_leases_take_no_room_for_ever(queues: SharedQueues) -> None:
+    """One message that is never acknowledged does not keep the entries of all later leases."""
     deliver(queues, 1, 8)
     for number in range(2, 20_000):
         deliver(queues, number, 8 * number)
@@ -145,8 +145,8 @@ def test_what_is_over_takes_no_room_for_ever(queues: SharedQueues) -> None:
     assert queues.manager.queues[0].leases.capacity < 100
 
 
-def test_returned_and_given_again_at_the_same_time_very_often(queues: SharedQueues) -> None:
-    """What is over looks as if it lasted: there must be room for it."""
+def test_returned_and_delivered_again_at_the_same_time_very_often(queues: SharedQueues) -> None:
+    """Entries of ended leases look like current ones here, so there must be room for them."""
     deliver(queues, 5, 8, 16)
     for _ in range(200):
         acknowledge(queues, 16, "cancel", 5)

@@ -1,4 +1,4 @@
-"""What a connection holds of queues, against a dictionary."""
+"""The leases of a connection, compared with a dictionary."""
 
 from collections import OrderedDict
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from amps._core.wire.ingress import LeaseTable
 
-BOUND = 16  # the least that a table keeps
+BOUND = 16  # the smallest bound of a table
 Key = tuple[int, int, int]
 
 keys = st.tuples(st.sampled_from([1, 2, 2**64 - 1]), st.integers(1, 40), st.sampled_from([0, 1, 500]))
@@ -15,7 +15,7 @@ steps = st.lists(st.tuples(st.sampled_from(["add", "add", "add", "remove"]), key
 
 
 class Model:
-    """The same, in the order of delivery."""
+    """The model of the table, in the order of delivery."""
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
@@ -48,8 +48,8 @@ def test_leases_behave_as_a_dictionary_that_drops_the_oldest(done: list[tuple[st
                 assert table.get(publisher, sequence, queue) == expected
 
 
-def test_leases_one_that_stays_does_not_let_the_table_grow() -> None:
-    """One that is never acknowledged, and thousands of deliveries that are, ten at a time."""
+def test_leases_one_that_stays_does_not_make_the_table_grow() -> None:
+    """One lease is never acknowledged; thousands of others are, ten at a time."""
     table = LeaseTable()
     table.set_bound(1 << 20)
     table.add(1, 1, 8, 0, 0)
@@ -77,7 +77,7 @@ def test_leases_a_lower_bound_drops_the_oldest_with_the_next_delivery() -> None:
 
 
 def test_leases_the_same_message_of_two_queues_is_held_twice() -> None:
-    """queues.md §4: what enters several queues from one place of the log is acknowledged in each by itself."""
+    """queues.md §4: a record that enters several queues is acknowledged in each one separately."""
     table = LeaseTable()
     table.add(7, 1, 4096, 3, 0)
     table.add(7, 1, 4096, 9, 1)

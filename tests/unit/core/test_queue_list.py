@@ -1,4 +1,4 @@
-"""Queues of many messages: blocks of the arena are taken, found again, given back and used by others."""
+"""Queues of many messages: blocks of the arena are taken, found again, freed and used by other queues."""
 
 import random
 import struct
@@ -28,7 +28,7 @@ CLIENT = 7
 
 
 class Harness:
-    """Queues in an arena, and what is in them, kept plainly."""
+    """Queues in an arena, and plain lists of the messages in them."""
 
     def __init__(self, queues: int, blocks: int, **settings: object) -> None:
         self.memory = numpy.zeros(arena_bytes(blocks), "u1")
@@ -75,7 +75,7 @@ class Harness:
             assert counters["oldest_position"] == (expected[0] if expected else 2**64 - 1)
 
     def read(self, queue: int) -> list[int]:
-        """What another process would find in the memory."""
+        """The messages that another process would find in the memory."""
         capacity = len(self.memory) // (BLOCK_SLOT_COUNT * SLOT_DTYPE.itemsize)
         blocks = self.memory[: capacity * BLOCK_DTYPE.itemsize].view(BLOCK_DTYPE)
         slots = self.memory[blocks_bytes(capacity) :].view(SLOT_DTYPE)
@@ -92,7 +92,7 @@ class Harness:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_queues_share_the_arena(seed: int) -> None:
-    """Whatever leaves wherever, in every queue what is left stands in its order, and is found."""
+    """After removals in any places, each queue keeps its other messages in order, and finds them."""
     chance = random.Random(seed)
     harness = Harness(3, 40)
     for _ in range(30):
@@ -108,7 +108,7 @@ def test_queues_share_the_arena(seed: int) -> None:
                     leaving = [position for position in left if chance.random() > 0.0005]
                 case 2:  # from the front
                     leaving = left[: len(left) // 2]
-                case 3:  # from behind
+                case 3:  # from the end
                     leaving = left[len(left) // 2 :]
                 case _:
                     leaving = chance.sample(left, len(left) // 3)
@@ -119,8 +119,8 @@ def test_queues_share_the_arena(seed: int) -> None:
         harness.check()
 
 
-def test_a_message_that_nobody_takes_holds_one_block() -> None:
-    """However many come and go behind it."""
+def test_a_message_that_is_never_removed_holds_one_block() -> None:
+    """This holds for any number of messages that pass behind it."""
     harness = Harness(1, 4)
     stuck = harness.publish(0)
     for _ in range(20):
@@ -132,7 +132,7 @@ def test_a_message_that_nobody_takes_holds_one_block() -> None:
 
 
 def test_an_empty_queue_holds_nothing() -> None:
-    """Its last block goes back, too; the next message begins anew."""
+    """The last block is freed, too; the next message takes a new one."""
     harness = Harness(2, 1)
     for round_ in range(5):
         for _ in range(10):
@@ -143,7 +143,7 @@ def test_an_empty_queue_holds_nothing() -> None:
 
 
 def test_the_memory_is_full() -> None:
-    """That is said; what is there stays, and goes on when something leaves."""
+    """A full memory is reported. Existing messages stay, and new ones enter after a removal."""
     harness = Harness(1, 2)
     positions = [harness.publish(0) for _ in range(2 * BLOCK_SLOT_COUNT)]
     harness.position += 144
@@ -157,7 +157,7 @@ def test_the_memory_is_full() -> None:
 
 
 def test_hints_lead_to_the_message_or_are_ignored() -> None:
-    """A slot may be somebody else's by then, of this queue or of another one."""
+    """The slot of a hint may hold another message by then, of this queue or another one."""
     harness = Harness(2, 8, max_per_subscription=5000)
     harness.manager.subscribe(0, 1, CLIENT, {0: None, 1: None}, 5000)
     positions = [harness.publish(n % 2) for n in range(4000)]
@@ -173,7 +173,7 @@ def test_hints_lead_to_the_message_or_are_ignored() -> None:
 
 
 def test_times_pass_over_blocks() -> None:
-    """What expires in the order of the log, what does not, and what is leased then, in thousands."""
+    """Thousands of messages: some expire in the order of the log, others do not, and some are leased then."""
     harness = Harness(1, 40, expiration_ns=10 * SECOND_NS, max_per_subscription=1)
     harness.manager.subscribe(0, 1, CLIENT, {0: None}, 1)
     chance = random.Random(3)
@@ -199,8 +199,8 @@ def test_times_pass_over_blocks() -> None:
     assert len(harness.manager.output.take_removals()) == 6000
 
 
-def test_who_stood_in_a_block_that_went_stands_behind_it() -> None:
-    """What was to be looked at next, for delivery and for time, when somebody else has the block by then."""
+def test_cursors_in_a_freed_block_move_behind_it() -> None:
+    """The cursors are those for delivery and for expiry. Another queue uses the block by then."""
     harness = Harness(2, 8, expiration_ns=10 * SECOND_NS, max_per_subscription=10_000)
     first = [harness.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
     second = [harness.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
@@ -215,8 +215,8 @@ def test_who_stood_in_a_block_that_went_stands_behind_it() -> None:
     assert harness.expected[1] == others
 
 
-def test_what_comes_back_is_delivered_first() -> None:
-    """From wherever it was, before what was never delivered."""
+def test_returned_messages_are_delivered_first() -> None:
+    """Returned messages of all places are delivered before messages that were never delivered."""
     harness = Harness(1, 40, max_per_subscription=3000)
     harness.manager.subscribe(0, 1, CLIENT, {0: None}, 3000)
     positions = [harness.publish(0) for _ in range(5000)]
@@ -230,7 +230,7 @@ def test_what_comes_back_is_delivered_first() -> None:
 
 
 def test_cancelling_over_and_over_takes_no_more_memory() -> None:
-    """The heaps are made anew when most of them is stale, also that of a filter whose subscription takes nothing."""
+    """A heap is rebuilt when most entries are stale, also that of a filter whose subscription has no free backlog."""
     harness = Harness(1, 2, max_per_subscription=10, max_backlog=11)
     messages = [harness.publish(0) for _ in range(11)]
     harness.manager.subscribe(0, 1, CLIENT + 1, {0: "a filter"}, 1)
@@ -247,7 +247,7 @@ def test_cancelling_over_and_over_takes_no_more_memory() -> None:
 
 
 def test_expirations_of_messages_that_left_take_no_memory() -> None:
-    """Where each has a time of its own."""
+    """Each message has an expiration of its own."""
     harness = Harness(1, 4)
     for number in range(5000):
         position = harness.publish(0, expiration_s=1000 + number)
@@ -255,8 +255,8 @@ def test_expirations_of_messages_that_left_take_no_memory() -> None:
         assert harness.manager.queues[0].heap_entries <= 70
 
 
-def test_what_waits_beyond_the_target_depth_keeps_its_place() -> None:
-    """A message that comes when there is room, but not made use of yet, comes after those that wait."""
+def test_messages_beyond_the_target_depth_keep_their_place() -> None:
+    """A message that enters while there is unused room is queued behind those that wait."""
     harness = Harness(1, 2, target_depth=1, max_per_subscription=5)
     first, second, third = (harness.publish(0) for _ in range(3))
     assert harness.ack(0, first)

@@ -1,4 +1,4 @@
-"""The model of the queues does what the examples say, and random comparison with it finds mistakes."""
+"""The model of the queues gives the results of the examples, and random comparison with it finds mistakes."""
 
 import hypothesis
 import pytest
@@ -10,19 +10,21 @@ from tests.unit.core.queue_rules import check_queue_rules
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_the_model_does_what_the_example_says(scenario: Scenario) -> None:
+def test_the_model_gives_the_results_of_the_example(scenario: Scenario) -> None:
     scenario(QueueModel)
 
 
 def test_the_model_keeps_the_laws_of_queues() -> None:
-    """Compared with itself it cannot differ; the laws of `queue_rules` do not come from it."""
+    """The model compared with itself cannot differ. The laws of `queue_rules` are independent of it."""
     check_queue_rules(QueueModel, hypothesis.settings(max_examples=60, stateful_step_count=40, deadline=None))
 
 
 @pytest.mark.parametrize("broken", BROKEN_MODELS, ids=lambda model: model.__name__)
 def test_random_comparison_finds_a_broken_rule(broken: type[QueueModel]) -> None:
-    """The test of the test. Always the same examples, as far as the same modules are loaded: hypothesis takes constants
-    out of those. So there are enough to find it whatever they are.
+    """The comparison finds each broken model, which tests the comparison itself.
+
+    The examples are always the same for the same set of loaded modules, since hypothesis takes constants from those.
+    Their number is large enough to find each mistake with any set.
     """
     settings = hypothesis.settings(
         max_examples=3000,

@@ -1,4 +1,4 @@
-"""Queues in the sequencer: what the journal says of them is what they are."""
+"""Queues in the sequencer are the same when rebuilt from the journal."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from tests.support.records import RecordParts
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_journal_tells_what_is_in_the_queues(tmp_path: Path, seed: int) -> None:
-    """queues.md §17: acknowledged, expired and delivered at most once stays gone, all else comes back in order."""
+def test_the_journal_determines_the_contents_of_the_queues(tmp_path: Path, seed: int) -> None:
+    """queues.md §17: acknowledged, expired and at-most-once messages stay gone; others return in order."""
     world = World(tmp_path, seed)
 
     def check(step: int) -> None:
@@ -27,8 +27,8 @@ def test_the_journal_tells_what_is_in_the_queues(tmp_path: Path, seed: int) -> N
     assert tokens == list(range(1, world.tokens + 1))
 
 
-def test_a_record_that_makes_no_sense_is_said(tmp_path: Path) -> None:
-    """Its entries do not add up to its length: who wrote it was broken, and the queues cannot be made of it."""
+def test_a_malformed_record_is_reported(tmp_path: Path) -> None:
+    """Its entries do not fill its length exactly, so the queues cannot be rebuilt from it."""
     world = World(tmp_path, 0)
     world.publish()
     world.turn()
@@ -40,8 +40,8 @@ def test_a_record_that_makes_no_sense_is_said(tmp_path: Path) -> None:
         world.turn()
 
 
-def test_damage_is_not_passed_over(tmp_path: Path) -> None:
-    """Never a wrong queue: a record whose checksum does not match ends the rebuilding."""
+def test_damage_is_not_skipped(tmp_path: Path) -> None:
+    """A record with a wrong checksum ends the rebuilding, so that no wrong queue results."""
     world = World(tmp_path, 0)
     for _ in range(5):
         world.publish()

@@ -1,4 +1,4 @@
-"""The core's deliveries become frames: in order, when durable, from wherever in the log the messages are."""
+"""The core's deliveries become frames: in order, when durable, from messages anywhere in the log."""
 
 import json
 import struct
@@ -54,7 +54,7 @@ class Log:
 
 
 class Stage:
-    """A sender with receivers."""
+    """A sender with its receivers."""
 
     def __init__(self, log: Log, directory: LogDirectory | None = None) -> None:
         self.log = log
@@ -75,7 +75,7 @@ class Stage:
         self.turns += 1
 
     def damaged(self, owner: object, damage: LogDamaged) -> None:
-        """As a worker does: the connection is closed."""
+        """Close the connection, as a worker does."""
         self.damage.append((owner, damage))
         assert isinstance(owner, int)
         self.sender.remove(owner)
@@ -107,7 +107,7 @@ class Stage:
         return found
 
     def numbers(self, number: int) -> list[int]:
-        """Which messages have come."""
+        """The numbers of the messages received."""
         return [int(body.partition(b"x")[0]) for _, body in self.frames(number)]
 
     def position(self, message: int) -> int:
@@ -120,7 +120,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(Log(tmp_path))
 
 
-def test_queue_sender_frames_say_what_queues_md_5_4_lists(stage: Stage) -> None:
+def test_queue_sender_frames_have_the_fields_of_queues_md_5_4(stage: Stage) -> None:
     """queues.md §5.4, D-04, D-05."""
     stage.subscribe(1)
     stage.subscribe(2, 7, flags=WANT_TIMESTAMP, sub_id=None)
@@ -165,7 +165,7 @@ def test_queue_sender_frames_say_what_queues_md_5_4_lists(stage: Stage) -> None:
     assert stage.leases[2].get(fourth.publisher_id, fourth.sequence, 7) == (fourth.position, 0)
 
 
-def test_queue_sender_nothing_goes_before_it_is_durable(stage: Stage) -> None:
+def test_queue_sender_sends_nothing_before_it_is_durable(stage: Stage) -> None:
     stage.subscribe(1)
     stage.deliver(Delivery(stage.position(1), 1), durable_needed=1000)
     stage.deliver(Delivery(stage.position(2), 1), durable_needed=2000)
@@ -184,7 +184,7 @@ def test_queue_sender_nothing_goes_before_it_is_durable(stage: Stage) -> None:
     assert done == ["sent", "at once"]
 
 
-def test_queue_sender_a_subscription_that_has_ended_is_passed_over(stage: Stage) -> None:
+def test_queue_sender_an_ended_subscription_is_skipped(stage: Stage) -> None:
     for number in (1, 2, 3):
         stage.subscribe(number)
     stage.deliver(*(Delivery(stage.position(each), each) for each in (1, 2, 3)))
@@ -193,8 +193,8 @@ def test_queue_sender_a_subscription_that_has_ended_is_passed_over(stage: Stage)
     assert [stage.numbers(number) for number in (1, 2, 3)] == [[1], [], [3]]
 
 
-def test_queue_sender_numbers_come_and_go(stage: Stage) -> None:
-    """Hundreds of subscriptions whose numbers collide: each finds its own."""
+def test_queue_sender_subscription_numbers_are_added_and_removed(stage: Stage) -> None:
+    """Hundreds of subscriptions whose numbers collide in the table: each number finds its own."""
     numbers = [*range(0, 300, 3), *range(64, 64 * 40, 64), NUMBERS_END - 1]
     living = dict.fromkeys(numbers)
     for number in living:
@@ -212,8 +212,8 @@ def test_queue_sender_numbers_come_and_go(stage: Stage) -> None:
         stage.subscribe(NO_SUBSCRIPTION)
 
 
-def test_queue_sender_a_barrier_goes_to_who_was_there_when_it_was_released(stage: Stage) -> None:
-    """queues.md §12: to all of the queue, without a lease; to each in its place among the others."""
+def test_queue_sender_a_barrier_goes_to_subscriptions_present_at_its_release(stage: Stage) -> None:
+    """queues.md §12: it goes to all subscriptions of the queue, without a lease, in its place among their messages."""
     stage.subscribe(1, 0, 7)
     stage.subscribe(2)
     stage.subscribe(3, 7)
@@ -224,7 +224,7 @@ def test_queue_sender_a_barrier_goes_to_who_was_there_when_it_was_released(stage
         durable_needed=10,
     )
     stage.subscribe(4)
-    stage.sender.set_queues(2, [])  # was there when it came
+    stage.sender.set_queues(2, [])  # subscribed when the barrier was released
     stage.run(9)
     stage.run(10)
     assert [stage.numbers(number) for number in (1, 2, 3, 4)] == [[1, 2], [2, 3], [], []]
@@ -236,7 +236,7 @@ def test_queue_sender_a_barrier_goes_to_who_was_there_when_it_was_released(stage
 
 
 def test_queue_sender_a_changed_subscription_has_the_names_of_old_and_new_queues(stage: Stage) -> None:
-    """queues.md §5.5: what is on its way from before is delivered yet."""
+    """queues.md §5.5: deliveries decided before the change are still sent."""
     stage.outputs[1] = OutputBuffer(lambda: None)
     receiver = QueueReceiver(1, 1, stage.outputs[1], LeaseTable(), 0, b"s", {0: NAMES[0]})
     stage.sender.add(receiver)
@@ -248,7 +248,7 @@ def test_queue_sender_a_changed_subscription_has_the_names_of_old_and_new_queues
 
 
 def test_queue_sender_reads_any_file_of_the_log(tmp_path: Path) -> None:
-    """Plain, compressed and in use, forwards and back."""
+    """The files are plain, compressed and in use, and are read forwards and backwards."""
     log = Log(tmp_path, messages=60, payload_bytes=50_000)
     last = log.feeder.journal.number
     assert last >= 2
@@ -279,7 +279,7 @@ def test_queue_sender_a_turn_has_a_bound_and_loses_nothing(stage: Stage) -> None
     assert stage.numbers(1) == list(range(1, 41))
 
 
-def test_queue_sender_lets_journals_go_that_it_has_done_with(tmp_path: Path) -> None:
+def test_queue_sender_releases_journals_that_it_no_longer_needs(tmp_path: Path) -> None:
     log = Log(tmp_path)
     directory = log.directory()
     released: list[int | None] = []
@@ -305,8 +305,8 @@ def test_queue_sender_lets_journals_go_that_it_has_done_with(tmp_path: Path) -> 
     assert released == [0, 0, None]
 
 
-def test_queue_sender_damage_disconnects_who_was_to_get_the_message(stage: Stage) -> None:
-    """Others are served, and it does not go on behind the damage."""
+def test_queue_sender_damage_disconnects_the_receiver_of_the_message(stage: Stage) -> None:
+    """Other receivers are served. The damaged receiver gets no later messages."""
     for number in (1, 2):
         stage.subscribe(number)
     path = stage.log.feeder.journal_storage.path(0)
@@ -331,7 +331,7 @@ def test_queue_sender_a_place_without_a_message_is_damage(stage: Stage, wrong: i
     assert stage.numbers(1) == []
 
 
-def test_queue_sender_a_journal_that_is_gone_is_damage(stage: Stage) -> None:
+def test_queue_sender_a_missing_journal_is_damage(stage: Stage) -> None:
     stage.subscribe(1)
     stage.log.feeder.journal_storage.path(0).unlink()
     stage.deliver(Delivery(stage.position(2), 1))
@@ -346,8 +346,8 @@ def test_queue_sender_a_record_that_is_cut_off_is_refused(stage: Stage, cut: int
         stage.sender.take(record[:-cut])
 
 
-def test_queue_sender_what_is_not_in_memory_is_waited_for_by_its_receiver_only(tmp_path: Path) -> None:
-    """Where the file system keeps no pages of its own: not on one in memory. Order stays within a subscription."""
+def test_queue_sender_a_message_not_in_memory_delays_its_receiver_only(tmp_path: Path) -> None:
+    """On a file system in memory pages never leave, so nothing is delayed. Order stays within a subscription."""
     log = Log(tmp_path, messages=60, payload_bytes=50_000)
     last = log.feeder.journal.number
     log.feeder.control.set_watermarks(log.end, 0, 0, last, 0)
@@ -362,7 +362,7 @@ def test_queue_sender_what_is_not_in_memory_is_waited_for_by_its_receiver_only(t
     stage.run()
     assert stage.numbers(2) == [*warm, warm[1]]
     if not stage.asked:
-        assert stage.numbers(1) == [*cold, warm[0], warm[1]]  # nothing ever leaves memory here
+        assert stage.numbers(1) == [*cold, warm[0], warm[1]]  # pages never leave memory here
         return
     assert stage.numbers(1) == []
     assert stage.leases[1].count == 0
@@ -381,7 +381,7 @@ def test_queue_sender_what_is_not_in_memory_is_waited_for_by_its_receiver_only(t
     assert rounds < 10
 
 
-def test_queue_sender_who_goes_while_the_disk_is_read_is_forgotten(tmp_path: Path) -> None:
+def test_queue_sender_a_receiver_removed_during_a_read_is_forgotten(tmp_path: Path) -> None:
     log = Log(tmp_path, messages=60, payload_bytes=50_000)
     log.feeder.control.set_watermarks(log.end, 0, 0, log.feeder.journal.number, 0)
     forget(log.feeder.journal_storage.path(0))
@@ -398,8 +398,8 @@ def test_queue_sender_who_goes_while_the_disk_is_read_is_forgotten(tmp_path: Pat
     assert stage.numbers(1) == []
 
 
-def test_queue_sender_what_cannot_be_read_is_told_of_its_receiver_only(tmp_path: Path) -> None:
-    """A place behind the message, which was asked for in advance, ends nobody."""
+def test_queue_sender_an_unreadable_message_disconnects_its_receiver_only(tmp_path: Path) -> None:
+    """An unreadable place behind the message, which was read ahead, disconnects no receiver."""
     log = Log(tmp_path, messages=60, payload_bytes=50_000)
     log.feeder.control.set_watermarks(log.end, 0, 0, log.feeder.journal.number, 0)
     forget(log.feeder.journal_storage.path(0))
@@ -409,7 +409,7 @@ def test_queue_sender_what_cannot_be_read_is_told_of_its_receiver_only(tmp_path:
         stage.deliver(Delivery(stage.position(1), number))
     stage.run()
     if not stage.asked:
-        return  # nothing ever leaves memory here
+        return  # pages never leave memory here
     begin = stage.position(1)
     for broken_at, done in zip((begin, begin + 200_000), [asked[3] for asked in stage.asked], strict=True):
         if broken_at > begin:

@@ -1,4 +1,4 @@
-"""Walks through queues that change meanwhile: every message that stays is seen, once, in the order of the log."""
+"""Walks through queues that change meanwhile see every message that stays, once, in the order of the log."""
 
 import random
 
@@ -23,7 +23,7 @@ def positions(walk: QueueWalk, limit: int = ALL) -> list[int]:
     return [position for position, _, _ in walk.walk(limit)]
 
 
-def test_queue_walk_sees_what_is_below_its_limit(queues: SharedQueues) -> None:
+def test_queue_walk_sees_messages_below_its_limit(queues: SharedQueues) -> None:
     walk = QueueWalk(queues.memory, 1)
     assert walk.walk(ALL) == []
     queues.enter(0, 8)
@@ -38,11 +38,11 @@ def test_queue_walk_sees_what_is_below_its_limit(queues: SharedQueues) -> None:
         QueueWalk(queues.memory, 2)
 
 
-def test_queue_walk_finds_its_place_when_blocks_were_given_back_and_used_again(queues: SharedQueues) -> None:
+def test_queue_walk_finds_its_place_when_blocks_were_freed_and_used_again(queues: SharedQueues) -> None:
     walk = QueueWalk(queues.memory, 0)
     queues.enter(0, *range(1, 3 * BLOCK + 1))
     assert positions(walk, BLOCK + 10) == list(range(1, BLOCK + 10))
-    # It stands in the second block, which goes; the queue takes it again at its end.
+    # The walk stands in the second block, which is freed; the queue takes it again at its end.
     queues.leave(0, *range(BLOCK + 1, 2 * BLOCK + 1))
     queues.enter(0, *range(3 * BLOCK + 1, 4 * BLOCK + 2))
     assert positions(walk) == list(range(2 * BLOCK + 1, 4 * BLOCK + 2))
@@ -59,7 +59,7 @@ def test_queue_walk_of_a_block_that_another_queue_took(queues: SharedQueues) -> 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_queue_walk_sees_what_stays_once_in_order(queues: SharedQueues, seed: int) -> None:
+def test_queue_walk_sees_messages_that_stay_once_in_order(queues: SharedQueues, seed: int) -> None:
     chance = random.Random(seed)
     walk = QueueWalk(queues.memory, 0)
     alive: list[int] = []

@@ -1,4 +1,4 @@
-"""Which pages of a journal are in memory, and getting them; waiting for them in other threads."""
+"""Detecting pages of a journal that are not in memory, and reading them in other threads."""
 
 import queue
 import time
@@ -24,8 +24,8 @@ def journal(directory: Path, messages: int) -> tuple[LogCursor, int]:
     return LogCursor(directory_of(feeder.journal_storage), 0, 0, True), feeder.journal.position
 
 
-def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
-    """Up to the limit, the window and the end of the file."""
+def test_pages_just_written_are_in_memory(tmp_path: Path) -> None:
+    """The result is bounded by the limit, the window and the end of the file."""
     cursor, end = journal(tmp_path, 500)
     begin = cursor.position
     assert resident_bytes(cursor, end, 1 << 20) == (end - begin, end - begin)
@@ -37,8 +37,8 @@ def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
     assert resident_range(cursor.file, 5000, 1 << 60, 1 << 40)[1] < WINDOW_BYTES_MAX
 
 
-def test_what_was_forgotten_is_missing_until_it_is_read(tmp_path: Path) -> None:
-    """Where the file system keeps no pages of its own: not on one in memory."""
+def test_evicted_pages_are_missing_until_they_are_read(tmp_path: Path) -> None:
+    """On a file system in memory pages never leave, so none are missing."""
     cursor, end = journal(tmp_path, 3000)
     file = cursor.file
     offset = 2_000_000
@@ -50,15 +50,15 @@ def test_what_was_forgotten_is_missing_until_it_is_read(tmp_path: Path) -> None:
     resident, wanted = resident_range(file, offset, end, 1 << 20)
     assert wanted == min(1 << 20, end - offset)
     if resident == wanted:
-        return  # it never leaves memory
+        return  # pages never leave memory here
     read(file, offset + resident, wanted - resident)
     assert resident_range(file, offset, end, 1 << 20) == (wanted, wanted)
     for wrong in ((FILE_BYTES + 1, 1), (0, FILE_BYTES + 1), (FILE_BYTES, 1)):
         read(file, *wrong)
 
 
-def test_threads_read_and_tell(tmp_path: Path) -> None:
-    """Everything that was asked for, while the asker goes on."""
+def test_threads_read_and_report(tmp_path: Path) -> None:
+    """All requests are answered, while the requesting thread goes on."""
     cursor, end = journal(tmp_path, 3000)
     forget(Path(str(cursor.file.path)))
     told: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -73,7 +73,7 @@ def test_threads_read_and_tell(tmp_path: Path) -> None:
 
 
 def test_threads_end_with_the_loop(tmp_path: Path) -> None:
-    """A loop that has ended refuses; nobody minds."""
+    """A loop that has ended refuses the report, which causes no error."""
     cursor, _ = journal(tmp_path, 1)
     asked = []
 
@@ -89,8 +89,8 @@ def test_threads_end_with_the_loop(tmp_path: Path) -> None:
     assert len(asked) == 1
 
 
-def test_a_missing_page_is_read_without_what_lies_around_it(tmp_path: Path) -> None:
-    """Replays say themselves what they need; devices may be set to bring megabytes for each page."""
+def test_a_missing_page_is_read_without_its_neighbours(tmp_path: Path) -> None:
+    """Replays request the pages that they need, while devices may be set to read megabytes for each page."""
     cursor, _ = journal(tmp_path, 10)
     path = str(cursor.file.path)
     flags: list[str] = []

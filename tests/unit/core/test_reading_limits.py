@@ -1,4 +1,4 @@
-"""Cursors that look at nothing that is not in memory, and files that cannot be read: told, instead of a signal."""
+"""Cursors that read only pages in memory, and unreadable files: an exception instead of a signal."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.records import RecordParts
 FILE_BYTES = 32 << 20
 SMALL_BYTES = 1000
 LARGE_BYTES = 9 << 20
-"""Checked in three parts."""
+"""A record of this size is checked in three parts."""
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
@@ -52,8 +52,8 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
 
 
-def test_a_cursor_stops_before_a_record_that_is_not_allowed_as_a_whole(log: Log) -> None:
-    """It says how much it needs; when it may go on it does, from the same place."""
+def test_a_cursor_stops_before_a_record_that_is_not_wholly_allowed(log: Log) -> None:
+    """The cursor gives the number of bytes it needs, and continues from the same place when allowed."""
     cursor = log.cursor()
     offset, length = log.places[3]
     cursor.allow(offset + length - 1)
@@ -68,8 +68,8 @@ def test_a_cursor_stops_before_a_record_that_is_not_allowed_as_a_whole(log: Log)
     assert (cursor.waits, cursor.needed) == (True, RECORD_HEADER_SIZE)
 
 
-def test_a_cursor_looks_at_nothing_outside_its_window(log: Log) -> None:
-    """What is there was cut off: who looked at it would not live to tell."""
+def test_a_cursor_reads_nothing_outside_its_window(log: Log) -> None:
+    """The file is cut off behind the window, so an access there would kill the process."""
     offset, _ = log.places[15]
     cursor = log.cursor()
     log.cut_off(offset // PAGE_BYTES * PAGE_BYTES)
@@ -82,7 +82,7 @@ def test_a_cursor_looks_at_nothing_outside_its_window(log: Log) -> None:
 
 
 def test_a_long_record_is_checked_in_parts(log: Log) -> None:
-    """By a cursor with a window, so that others are served in between; the sum is the same."""
+    """A cursor with a window checks in parts, so that other work is done in between; the checksum is the same."""
     cursor = log.cursor()
     cursor.allow(FILE_BYTES)
     for _ in range(10):
@@ -95,7 +95,7 @@ def test_a_long_record_is_checked_in_parts(log: Log) -> None:
 
 
 @pytest.mark.parametrize("place", [100, LARGE_BYTES // 2, LARGE_BYTES - 1000])
-def test_damage_in_any_part_of_a_long_record_is_met(log: Log, place: int) -> None:
+def test_damage_in_any_part_of_a_long_record_is_found(log: Log, place: int) -> None:
     log.change_byte(log.places[10][0] + place)
     cursor = log.cursor()
     cursor.allow(FILE_BYTES)
@@ -112,8 +112,8 @@ def test_a_cursor_that_fetches_reads_everything(log: Log) -> None:
     assert not cursor.waits
 
 
-def test_what_was_cut_off_is_an_error_for_whoever_waits_for_it(log: Log) -> None:
-    """Threads that read ahead, the scan of `amps journal verify` and of a start, lookups, cursors that fetch."""
+def test_reading_a_file_that_was_cut_off_is_an_error(log: Log) -> None:
+    """For read-ahead threads, scans of `amps journal verify` and of recovery, lookups, and cursors that fetch."""
     file = LogFile(str(log.path))
     end = log.places[15][0] // PAGE_BYTES * PAGE_BYTES + 100
     cursor = log.cursor()
@@ -136,7 +136,7 @@ def test_what_was_cut_off_is_an_error_for_whoever_waits_for_it(log: Log) -> None
         assert raised.value.offset == end
 
 
-def test_what_is_not_in_the_file_is_not_needed(log: Log) -> None:
+def test_bytes_behind_the_end_of_the_file_are_not_needed(log: Log) -> None:
     file = LogFile(str(log.path))
     for offset, length in ((FILE_BYTES + 1, 0), (FILE_BYTES, 1), (0, FILE_BYTES + 1)):
         with pytest.raises(LogDamaged, match="reaches beyond the end of the file"):

@@ -1,4 +1,4 @@
-"""Records as columns: which become rows, what stands in them, and where a walk stops."""
+"""Records as columns: which records become rows, the values of the rows, and the ends of a walk."""
 
 import itertools
 import struct
@@ -30,7 +30,7 @@ NUMBERS = {"position", "timestamp", "sequence", "expiration"}
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[..., LogFile]:
-    """A journal with topics `red` (json) and `blue` (fix), and these records."""
+    """Make a journal with topics `red` (json) and `blue` (fix), and these records."""
 
     def make_file(parts: list[RecordParts], size: int = SIZE, finished: bool = True) -> LogFile:
         path = tmp_path / "inst.0000000003.journal"
@@ -52,7 +52,7 @@ def everything(topic: bytes, message_type: bytes) -> int:
 
 
 def column(buffers: dict[str, Any], name: str, rows: int) -> list[Any]:
-    """The values of a column, read as Arrow would."""
+    """The values of a column, read in Arrow's format."""
     validity, offsets, values = buffers[name]
     data = bytes(values)
     if name in NUMBERS:
@@ -99,7 +99,7 @@ def test_rows_are_records(make: Callable[..., LogFile]) -> None:
 
 @pytest.mark.parametrize("number", [0, 9, 10, 99, 100, 10**18, 2**63 - 1, 2**63, 2**64 - 1])
 def test_large_numbers(make: Callable[..., LogFile], number: int) -> None:
-    """What is too large for a column is missing there, and whole in the bookmark."""
+    """A number too large for its column is null there, and complete in the bookmark."""
     found = walk(make([RecordParts(publisher_id=max(number, 1), sequence=number)]))
     assert found["sequence"] == [number if number < 2**63 else None]
     assert found["bookmark"] == [b"%d|%d|" % (max(number, 1), number)]
@@ -107,10 +107,8 @@ def test_large_numbers(make: Callable[..., LogFile], number: int) -> None:
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_a_column_that_is_wanted_alone_is_what_it_is_among_all(
-    make: Callable[..., LogFile], name: str
-) -> None:
-    other = 1000 * COLUMNS.index(name)  # than what was in memory that is used again
+def test_a_column_wanted_alone_has_the_same_values(make: Callable[..., LogFile], name: str) -> None:
+    other = 1000 * COLUMNS.index(name)  # differs from the values left in memory that is used again
     parts = [
         RecordParts(
             b"%d" % n,
@@ -147,7 +145,7 @@ def test_publishers_that_share_a_place_in_the_cache(make: Callable[..., LogFile]
     assert table(rows)["publisher"] == [b"anna", b"1029", b"anna", b"bert", b"6"]
 
 
-def test_a_name_that_comes_later_is_shown_from_there_on(make: Callable[..., LogFile]) -> None:
+def test_a_name_is_shown_for_records_after_it(make: Callable[..., LogFile]) -> None:
     message = RecordParts(publisher_id=5, sequence=1)
     name = RecordParts(name_payload(5, "ann\ud800".encode("utf-8", "surrogatepass")), kind=KIND_NAME)
     file = make([message, name, message])
@@ -181,7 +179,7 @@ def test_a_malformed_name_record_is_damage(make: Callable[..., LogFile]) -> None
     assert table(rows)["publisher"] == [b"5"]
 
 
-def test_a_topic_is_asked_for_once(make: Callable[..., LogFile]) -> None:
+def test_a_topic_is_looked_up_once(make: Callable[..., LogFile]) -> None:
     asked: list[tuple[bytes, bytes]] = []
 
     def wanted(topic: bytes, message_type: bytes) -> int | None:
@@ -239,7 +237,7 @@ def test_a_walk_stops_at_damage_and_goes_on_behind_it(make: Callable[..., LogFil
     assert records.advance() == STOPPED_AT_DAMAGE
 
 
-def test_nothing_is_behind_the_last_record(make: Callable[..., LogFile]) -> None:
+def test_no_record_follows_the_last_one(make: Callable[..., LogFile]) -> None:
     file = make(some(3), finished=False)
     records = RecordColumns(RecordRows(), everything)
     records.open(file)
@@ -249,7 +247,7 @@ def test_nothing_is_behind_the_last_record(make: Callable[..., LogFile]) -> None
     assert records.offset == file.size
 
 
-def test_topics_before_the_range_have_to_be_told(make: Callable[..., LogFile]) -> None:
+def test_topics_before_the_range_must_be_supplied(make: Callable[..., LogFile]) -> None:
     file = make(some(20))
     first = walk(file)["position"][10] - START_POSITION
     rows = RecordRows()
@@ -271,7 +269,7 @@ def test_topics_before_the_range_have_to_be_told(make: Callable[..., LogFile]) -
     assert table(rows)["topic"] == [None] * 10
 
 
-def test_a_range_ends_where_it_is_told(make: Callable[..., LogFile]) -> None:
+def test_a_range_ends_at_its_limit(make: Callable[..., LogFile]) -> None:
     file = make(some(20))
     offsets = [position - START_POSITION for position in walk(file)["position"]]
     rows = RecordRows()

@@ -105,7 +105,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("area", MALFORMED)
 def test_a_malformed_area_is_damage(tmp_path: Path, area: bytes) -> None:
-    """Though the checksum is right: no program of this version has written it."""
+    """This holds although the checksum is right: no program of this version writes such an area."""
     good = RecordParts(b"x", publisher_id=5, sequence=1)
     path = written(tmp_path, good, replace(good, sequence=2, extension=area), replace(good, sequence=3))
     found = scan_file(LogFile(str(path)), START_POSITION)
@@ -202,10 +202,8 @@ def test_messages_that_are_not_recorded_need_no_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9])
-def test_a_journal_that_has_room_for_the_record_but_not_for_its_name_is_changed(
-    tmp_path: Path, size: int
-) -> None:
-    """Every record stands in a file that names its publisher, wherever the end of the file comes."""
+def test_a_record_whose_name_does_not_fit_goes_to_the_next_journal(tmp_path: Path, size: int) -> None:
+    """Every record is in a file that names its publisher, wherever the file ends."""
     for left in range(160, 420, 8):
         directory = tmp_path / str(left)
         directory.mkdir()
@@ -221,7 +219,7 @@ def test_a_journal_that_has_room_for_the_record_but_not_for_its_name_is_changed(
 
 @pytest.fixture
 def resumed(tmp_path: Path) -> tuple[Feeder, LogWriter]:
-    """A log with two publishers named, and a writer that goes on in its file as after a restart."""
+    """A log with two named publishers, and a writer that continues its file as after a restart."""
     feeder = Feeder(tmp_path, FILE_BYTES)
     publish(feeder, 0, 1)
     publish(feeder, 1, 1)
@@ -234,7 +232,7 @@ def resumed(tmp_path: Path) -> tuple[Feeder, LogWriter]:
     return feeder, writer
 
 
-def test_a_restart_goes_on_with_the_names_of_the_journal(resumed: tuple[Feeder, LogWriter]) -> None:
+def test_a_restart_continues_the_names_of_the_journal(resumed: tuple[Feeder, LogWriter]) -> None:
     feeder, writer = resumed
     again = Feeder.over(feeder, writer)
     publish(again, 0, 2)
@@ -247,7 +245,7 @@ def test_a_restart_goes_on_with_the_names_of_the_journal(resumed: tuple[Feeder, 
 
 
 def test_names_are_found_from_the_middle_of_a_file(tmp_path: Path) -> None:
-    """From the index, and from a split point."""
+    """The search starts from the index, and from a split point."""
     feeder = Feeder(tmp_path, 1 << 20)
     for sequence in range(1, 300):
         publish(feeder, sequence % 4, sequence, 1000)

@@ -16,7 +16,7 @@ from tests.support.records import RecordParts
 
 @pytest.fixture
 def make(tmp_path: Path) -> Callable[[int], LogFile]:
-    """A journal with so many messages {"n": 0} and so on, of the topics red and blue in turn."""
+    """Make a journal with so many messages {"n": 0}, {"n": 1} and so on, of topics red and blue in turn."""
 
     def make_file(count: int) -> LogFile:
         parts = [
@@ -30,7 +30,7 @@ def make(tmp_path: Path) -> Callable[[int], LogFile]:
 
 
 def walking(rows: RecordRows, file: LogFile, number_of: Callable[[bytes], int]) -> RecordColumns:
-    """About to walk through a file, with the numbers of the readers of its topics."""
+    """Columns ready to walk through a file; `number_of` gives the number of a topic's reader."""
     records = RecordColumns(rows, lambda topic, message_type: number_of(topic))
     records.open(file)
     records.seek(FILE_HEADER_SIZE, file.size)
@@ -42,7 +42,7 @@ def reader() -> FieldColumns:
 
 
 def read(reader: FieldColumns) -> list[int | None]:
-    """What a reader has."""
+    """The values that a reader has collected."""
     return [row["n"] for row in reader.finish().to_pylist()]
 
 
@@ -62,7 +62,7 @@ def test_payloads_go_to_the_readers_of_their_topics(make: Callable[[int], LogFil
     assert bytes(payloads) == b"".join(b'{"n":%d}' % n for n in range(6))
 
 
-def test_payloads_that_nobody_reads_have_no_place(make: Callable[[int], LogFile]) -> None:
+def test_payloads_without_a_reader_have_no_place(make: Callable[[int], LogFile]) -> None:
     file = make(6)
     rows = RecordRows()
     one = reader()
@@ -76,7 +76,7 @@ def test_payloads_that_nobody_reads_have_no_place(make: Callable[[int], LogFile]
 
 
 def test_one_reader_for_all_rows_needs_no_places(make: Callable[[int], LogFile]) -> None:
-    """Nor are payloads copied that are only read."""
+    """Payloads that are only read are not copied either."""
     file = make(40)
     rows = RecordRows(("position",), rows_max=7)
     one = reader()
@@ -97,7 +97,7 @@ def test_one_reader_for_all_rows_needs_no_places(make: Callable[[int], LogFile])
 
 
 @pytest.mark.parametrize("columns", [(), ("payload",)])
-def test_payloads_that_are_read_count_once(make: Callable[[int], LogFile], columns: tuple[str, ...]) -> None:
+def test_payloads_with_a_reader_count_once(make: Callable[[int], LogFile], columns: tuple[str, ...]) -> None:
     file = make(10)
     rows = RecordRows(columns, bytes_max=3 * len(b'{"n":0}'))
     rows.add_reader(reader())
@@ -106,14 +106,14 @@ def test_payloads_that_are_read_count_once(make: Callable[[int], LogFile], colum
     assert rows.rows == 3
 
 
-def test_there_may_be_so_many_readers_and_no_more() -> None:
+def test_the_number_of_readers_is_bounded() -> None:
     rows = RecordRows()
     assert [rows.add_reader(reader()) for _ in range(255)] == list(range(1, 256))
     with pytest.raises(ValueError, match="up to 255 readers"):
         rows.add_reader(reader())
 
 
-def test_a_reader_that_is_not_there_is_told(make: Callable[[int], LogFile]) -> None:
+def test_an_unknown_reader_is_an_error(make: Callable[[int], LogFile]) -> None:
     rows = RecordRows()
     rows.add_reader(reader())
     with pytest.raises(ValueError, match="no reader 2"):

@@ -1,4 +1,4 @@
-"""Fields of payloads, read while records become rows: what only a process of its own can show."""
+"""Fields of payloads, read while records become rows: tests that need a process of their own."""
 
 import json
 import os
@@ -70,7 +70,7 @@ print(json.dumps([*told, count, texts, [name for name, buffers in batch.items() 
 
 
 def printed(program: str, directory: Path, payloads: list[bytes], *arguments: str, **settings: str) -> Any:
-    """What a program tells that walks through a journal with these payloads."""
+    """The output of a program that walks through a journal with these payloads."""
     path = directory / "inst.0000000003.journal"
     parts = [
         RecordParts(payload, publisher_id=7 * (number % 2), sequence=number + 1, expiration_s=5)
@@ -92,10 +92,13 @@ def printed(program: str, directory: Path, payloads: list[bytes], *arguments: st
     ("message_type", "head", "order", "tail"),
     [("msgpack", b"\x81\xa1a\xcb", ">d", b""), ("bson", b"\x10\0\0\0\x01a\0", "<d", b"\0")],
 )
-def test_numbers_become_texts_while_others_may_hold_the_interpreter(
+def test_numbers_become_texts_without_holding_the_interpreter(
     tmp_path: Path, message_type: str, head: bytes, order: str, tail: bytes
 ) -> None:
-    """The walk does not, and what makes such a text uses memory of the interpreter: that is checked here."""
+    """The walk does not hold the interpreter, but texts of numbers need its memory.
+
+    Python's debug allocator checks that.
+    """
     numbers = [1.5, 0.1, 1e300, 2.0**-44, 5e-324]
     payloads = [head + struct.pack(order, number) + tail for number in numbers]
     wanted = [repr(number) for number in numbers]
@@ -103,7 +106,7 @@ def test_numbers_become_texts_while_others_may_hold_the_interpreter(
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory can be limited on Linux only")
-def test_a_row_for_which_there_is_no_memory_is_not_there_and_can_be_tried_again(tmp_path: Path) -> None:
+def test_a_row_without_memory_is_left_out_and_can_be_tried_again(tmp_path: Path) -> None:
     count = 1 << 18
     payloads = [
         b"\x81\xa1a\x91\x80",

@@ -1,4 +1,4 @@
-"""Recovery of a journal directory, against a plain list of what was written, and of what a crash may leave there."""
+"""Recovery of a journal directory, against a plain list of the records written, and after every kind of crash."""
 
 import os
 import random
@@ -32,7 +32,7 @@ def directory(tmp_path: Path) -> Directory:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Directory:
-    """One journal, not full."""
+    """One journal that is not full."""
     return Directory(tmp_path).fill(2, 20)
 
 
@@ -50,7 +50,7 @@ def test_recovery_of_an_orderly_log(seed: int, count: int, with_indexes: bool) -
         assert {number: directory.journal(number).read_bytes() for number in directory.numbers} == before
         rebuilt = [text for event, text in directory.reports if event == "1D-0004"]
         assert len(rebuilt) == (0 if with_indexes else len(before) - 1)
-        # The second time everything is as it was, and the indexes are there.
+        # The second recovery finds everything unchanged, and the indexes exist.
         check(directory.recover(), directory, directory.records, directory.end)
         assert directory.reports == []
 
@@ -58,14 +58,14 @@ def test_recovery_of_an_orderly_log(seed: int, count: int, with_indexes: bool) -
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 3000), st.integers(0, 300), st.integers(0, 1 << 30))
 def test_recovery_cuts_a_torn_tail(cut: int, garbage: int, seed: int) -> None:
-    """Anything may be missing at the end, and anything may stand there; what is left is exactly the whole records."""
+    """The end may be missing, or any bytes may be there. Exactly the whole records remain."""
     with tempfile.TemporaryDirectory() as path:
         directory = Directory(Path(path)).fill(2, 20)
         image = directory.journal(0).read_bytes()
         torn_at = max(FILE_HEADER_SIZE, directory.end - cut)
         rest = random.Random(seed).randbytes(garbage)
         directory.journal(0).write_bytes((image[:torn_at] + rest).ljust(FILE_BYTES, b"\0"))
-        # The last padding is no loss.
+        # The last padding may be cut off without loss.
         whole = [r for r in directory.records if r.position + r.length <= torn_at]
         if not whole:
             return
@@ -88,8 +88,8 @@ def test_recovery_cuts_a_torn_tail(cut: int, garbage: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 5, -1])
-def test_recovery_refuses_when_a_promised_record_is_gone(small: Directory, place: int) -> None:
-    """The watermark file knows; nothing is changed by the refusal."""
+def test_recovery_refuses_when_a_durable_record_is_missing(small: Directory, place: int) -> None:
+    """The watermark file shows that it was durable. The refusal changes no file."""
     victim = small.records[place]
     image = bytearray(small.journal(0).read_bytes())
     image[victim.position + 100] ^= 1
@@ -100,13 +100,13 @@ def test_recovery_refuses_when_a_promised_record_is_gone(small: Directory, place
     ):
         small.recover()
     assert small.journal(0).read_bytes() == image
-    # Up to there nothing was promised: then it is a torn tail.
+    # Records behind the watermark were never durable, so this is a torn tail.
     small.promise(victim.position)
     small.recover()
     assert small.reports[0][0] == "1D-0005"
 
 
-def test_recovery_later_records_prove_what_was_promised(tmp_path: Path) -> None:
+def test_recovery_later_records_prove_the_watermark(tmp_path: Path) -> None:
     """Without a watermark file: each record carries the watermark of its time."""
     feeder = Feeder(tmp_path, FILE_BYTES)
     for sequence in range(1, 11):
@@ -121,7 +121,7 @@ def test_recovery_later_records_prove_what_was_promised(tmp_path: Path) -> None:
         directory.recover()
 
 
-# What a crash may leave
+# Directories as a crash may leave them
 
 
 def test_recovery_of_nothing(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def test_recovery_of_nothing(tmp_path: Path) -> None:
     assert directory.reports == []
 
 
-def test_recovery_begins_anew_when_the_journals_were_removed(small: Directory) -> None:
-    """And keeps to that: a second start must not remember the old promise."""
+def test_recovery_starts_a_new_log_when_the_journals_were_removed(small: Directory) -> None:
+    """A second start must not find the old watermark again."""
     small.promise(small.end)
     small.journal(0).unlink()
     assert small.recover() == Recovered()
@@ -149,7 +149,7 @@ def test_recovery_refuses_when_only_a_spare_is_left(small: Directory) -> None:
         small.recover()
 
 
-def test_recovery_knows_spares(small: Directory) -> None:
+def test_recovery_recognises_spares(small: Directory) -> None:
     small.add_spare()
     small.add_spare()
     found = small.recover()
@@ -158,7 +158,7 @@ def test_recovery_knows_spares(small: Directory) -> None:
 
 
 def test_recovery_of_spares_alone(tmp_path: Path) -> None:
-    """Killed after preallocation, before the first file came into use."""
+    """The server was killed after preallocation, before the first file came into use."""
     directory = Directory(tmp_path)
     header = build_file_header(5, FILE_BYTES, 0, 0, 1, 2, NAME, False)
     directory.journal(5).write_bytes(header.ljust(FILE_BYTES, b"\0"))
@@ -168,7 +168,7 @@ def test_recovery_of_spares_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", ["zeros", "half", "flipped"])
 def test_recovery_of_a_torn_header(small: Directory, torn: str) -> None:
-    """Of the file coming into use: it and the spares behind it are made anew; nothing was in it."""
+    """The torn file and the spares behind it are made anew, since no record was in them."""
     coming = small.add_spare()
     small.add_spare()
     content = bytearray(coming.read_bytes())
@@ -196,7 +196,7 @@ def test_recovery_of_a_torn_header_of_the_very_first_file(tmp_path: Path) -> Non
 
 
 def test_recovery_refuses_a_torn_header_before_records(directory: Directory) -> None:
-    """Then it is damage: in the newest, with anything behind it; in an older one; in two at once."""
+    """This is damage in the newest file with anything behind it, in an older file, and in two files at once."""
     newest = directory.numbers[-1]
     for number in (0, 1, newest):
         image = directory.journal(number).read_bytes()
@@ -214,8 +214,8 @@ def test_recovery_refuses_a_torn_header_before_records(directory: Directory) -> 
     assert second.exists()
 
 
-def test_recovery_refuses_a_promise_in_a_torn_file(small: Directory) -> None:
-    """Its header was durable once, so it is no crash that tore it."""
+def test_recovery_refuses_a_watermark_in_a_torn_file(small: Directory) -> None:
+    """The file's header was durable once, so the damage is not from a crash."""
     small.add_spare().write_bytes(bytes(FILE_BYTES))
     small.promise(FILE_BYTES + FILE_HEADER_SIZE)
     with pytest.raises(RecoveryRefused, match="acknowledged"):
@@ -224,7 +224,7 @@ def test_recovery_refuses_a_promise_in_a_torn_file(small: Directory) -> None:
 
 
 def test_recovery_after_the_end_of_file_record(directory: Directory) -> None:
-    """Killed between the end of one journal and the header of the next: nothing is missing, whoever promised."""
+    """Killed between the end of one journal and the header of the next: nothing is missing, with any watermark."""
     for number in directory.numbers[2:]:
         directory.journal(number).unlink()
     size = directory.journal(0).stat().st_size + directory.journal(1).stat().st_size
@@ -236,8 +236,8 @@ def test_recovery_after_the_end_of_file_record(directory: Directory) -> None:
     assert found.active.start_position + found.active.size == size
 
 
-def test_recovery_removes_what_was_not_finished_and_nothing_else(small: Directory) -> None:
-    """Also with names that look like patterns, or like those of this instance."""
+def test_recovery_removes_unfinished_files_and_nothing_else(small: Directory) -> None:
+    """This includes names that look like patterns, or like those of this instance."""
     mine = [f"{NAME}.0000000007.journal.new", f"{NAME}.0000000000.index.new"]
     foreign = [
         f"{NAME}.b.0000000007.journal.new", f"{NAME}.b.0000000000.journal", "other.0000000007.journal.new",
@@ -290,7 +290,7 @@ def test_recovery_refuses_gaps_and_foreign_files(directory: Directory) -> None:
 
 
 def test_recovery_an_index_must_fit_its_journal(tmp_path: Path) -> None:
-    """Left over from another log of the same shape: same number, same start, same length."""
+    """The index is from another log with the same number, start and length."""
     mine, other = tmp_path / "mine", tmp_path / "other"
     mine.mkdir()
     other.mkdir()
@@ -304,7 +304,7 @@ def test_recovery_an_index_must_fit_its_journal(tmp_path: Path) -> None:
 
 
 class RecordingDisk(Disk):
-    """Notes the calls that change or sync something."""
+    """A disk that records the calls that write or sync."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -324,7 +324,10 @@ class RecordingDisk(Disk):
 
 
 def test_recovery_leaves_everything_on_the_device(small: Directory) -> None:
-    """Names too. What nobody promised is written once more: a sync that failed may have left clean pages unwritten."""
+    """Names are synced too.
+
+    Records behind the watermark are written again: a failed sync may have left clean pages unwritten.
+    """
     promised = small.records[10].position
     small.promise(promised)
     disk = RecordingDisk()

@@ -1,4 +1,4 @@
-"""Recovery where journals were compressed, archived or removed; indexes, and `clients.ack`."""
+"""Recovery with compressed, archived or removed journals; indexes, and `clients.ack`."""
 
 import contextlib
 import errno
@@ -35,7 +35,7 @@ def directory(tmp_path: Path) -> Directory:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Directory:
-    """One journal, not full."""
+    """One journal that is not full."""
     return Directory(tmp_path).fill(2, 20)
 
 
@@ -45,7 +45,7 @@ def compress(directory: Directory, number: int) -> Path:
     return target
 
 
-def test_recovery_finds_journals_wherever_they_lie(directory: Directory, tmp_path: Path) -> None:
+def test_recovery_finds_journals_in_every_place_and_form(directory: Directory, tmp_path: Path) -> None:
     """transaction_log.md §12: archived, compressed, both; and their indexes."""
     directory.promise(directory.end)
     expected = directory.recover()
@@ -73,8 +73,8 @@ def test_recovery_finds_journals_wherever_they_lie(directory: Directory, tmp_pat
         directory.recover()
 
 
-def test_recovery_tells_of_an_archive_that_is_not_there(directory: Directory, tmp_path: Path) -> None:
-    """transaction_log.md §12: the log can be used without its oldest journals; nobody shall think that it is whole."""
+def test_recovery_reports_a_missing_archive(directory: Directory, tmp_path: Path) -> None:
+    """transaction_log.md §12: the log can be used without its oldest journals, but the gap must be reported."""
     directory.archive = tmp_path / "archive"
     directory.archive.mkdir()
     for number in (0, 1):
@@ -95,7 +95,7 @@ def test_recovery_tells_of_an_archive_that_is_not_there(directory: Directory, tm
     assert not directory.reports
 
 
-def test_recovery_knows_what_was_removed_on_purpose(directory: Directory) -> None:
+def test_recovery_recognises_journals_removed_on_purpose(directory: Directory) -> None:
     for number in (0, 1):
         remove_journal(Disk(), directory.path, None, NAME, number)
         directory.recover()
@@ -104,7 +104,7 @@ def test_recovery_knows_what_was_removed_on_purpose(directory: Directory) -> Non
     index_path(directory.path, NAME, 2).unlink()
     directory.recover()
     assert "journals 0000000002 to 0000000002 are not in" in directory.reports[0][1]
-    # As 'amps journal remove' does it when they are gone already.
+    # 'amps journal remove' notes removals like this when the files are already gone.
     assert note_removal(Disk(), directory.path, NAME, 2)
     assert note_removal(Disk(), directory.path, NAME, 0)
     directory.recover()
@@ -146,7 +146,7 @@ def test_the_remedy_for_a_damaged_seek_table_restores_the_journal(directory: Dir
     assert found is not None
     assert found[1] in report.problems[0]
     assert found[1] == f"zstd -dc {packed} > {directory.journal(1)}"
-    # What that does: frame after frame is written, until there is none.
+    # The effect of the remedy: frame after frame is written, until there is none.
     left = bytes(data)
     with directory.journal(1).open("wb") as target, contextlib.suppress(zstandard.ZstdError):
         while left:
@@ -159,7 +159,7 @@ def test_the_remedy_for_a_damaged_seek_table_restores_the_journal(directory: Dir
 
 
 def test_recovery_keeps_one_of_two_forms(directory: Directory) -> None:
-    """A crash after the compressed journal had its name, and before the plain one was gone."""
+    """A crash occurred after the compressed journal had its name, and before the plain one was removed."""
     content = directory.journal(1).read_bytes()
     target = compress(directory, 1)
     directory.journal(1).write_bytes(content)
@@ -173,7 +173,7 @@ def test_recovery_keeps_one_of_two_forms(directory: Directory) -> None:
         directory.recover()
 
 
-def test_recovery_wants_the_newest_journal_plain(small: Directory) -> None:
+def test_recovery_requires_the_newest_journal_plain(small: Directory) -> None:
     """New messages always go to an uncompressed journal: transaction_log.md §3."""
     small.journal(0).rename(compressed_path(small.path, NAME, 0))
     with pytest.raises(RecoveryRefused, match="zstd -d"):
@@ -188,7 +188,7 @@ def test_recovery_refuses_a_damaged_compressed_journal(directory: Directory) -> 
 
 
 def clients_of(directory: Directory, number: int) -> ClientsAck:
-    """What `clients.ack` says when the journal with that number is the last full one."""
+    """The content of `clients.ack` when the journal with that number is the last full one."""
     header = read_header(directory.journal(number))
     ack = ClientsAck()
     last: dict[int, tuple[int, int, int]] = {}
@@ -219,7 +219,7 @@ def test_recovery_with_clients_ack_reads_later_indexes_only(
 
 
 def test_recovery_rebuilds_a_damaged_index_that_clients_ack_covers(directory: Directory) -> None:
-    """transaction_log.md §12: whatever byte it is, and its progress is told of."""
+    """transaction_log.md §12: for any damaged byte, and the progress is reported."""
     write_clients_ack(Disk(), clients_ack_path(directory.path, NAME), clients_of(directory, 2))
     damaged = index_path(directory.path, NAME, 1)
     good = damaged.read_bytes()
@@ -233,7 +233,7 @@ def test_recovery_rebuilds_a_damaged_index_that_clients_ack_covers(directory: Di
         assert damaged.read_bytes() == good
 
 
-def test_recovery_does_not_believe_another_logs_clients_ack(directory: Directory) -> None:
+def test_recovery_ignores_another_logs_clients_ack(directory: Directory) -> None:
     path = clients_ack_path(directory.path, NAME)
     for wrong in ("first_txid", "position"):
         ack = clients_of(directory, 2)
@@ -249,7 +249,7 @@ def test_recovery_does_not_believe_another_logs_clients_ack(directory: Directory
 
 
 def test_recovery_forgets_publishers_that_stayed_away(directory: Directory) -> None:
-    """transaction_log.md §20 40: whatever is known of them, and from where."""
+    """transaction_log.md §20 40: this applies to publishers known from any source."""
     write_clients_ack(Disk(), clients_ack_path(directory.path, NAME), clients_of(directory, 2))
     times = {record.publisher_id: record.timestamp_ns for record in directory.records}
     latest = max(times.values())

@@ -1,4 +1,4 @@
-"""A journal that cannot go on: what the sequencer refuses, what the ingress refuses before it, and how it ends.
+"""A journal without a next file: refusals by the sequencer, earlier refusals by the ingress, and their end.
 
 transaction_log.md §20 item 35.
 """
@@ -22,7 +22,7 @@ UNLOGGED = f"{UNLOGGED_PREFIX}u"
 
 
 class StubbornFeeder(Feeder):
-    """Its journal has no second file until it is told otherwise; a file that is larger than usual is another matter."""
+    """A feeder whose journal gets no second file while `full` is set; with `large_only`, none larger than usual."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, FILE_BYTES)
@@ -41,11 +41,11 @@ class StubbornFeeder(Feeder):
         self.turn(0, 0)
 
     def refused(self) -> list[tuple[int, int]]:
-        """(slot, serial) of the sessions that were refused since the last call."""
+        """The (slot, serial) of sessions refused since the last call."""
         return [(reply[1], reply[2]) for _, reply in self.sequencer.take_replies() if reply[0] == "refused"]
 
     def stored(self) -> list[tuple[int, int]]:
-        """(publisher, sequence) of everything recorded."""
+        """The (publisher, sequence) of every recorded message."""
         directory = directory_of(self.journal_storage)
         records = read_all(LogCursor(directory, 0, 0, True), self.journal.position)
         return [tuple(map(int, record.payload.split(b":")[:2])) for record in records]  # type: ignore[misc]
@@ -72,10 +72,10 @@ def test_refusals_begin_when_the_journal_is_full_and_end_with_the_next(feeder: S
     assert feeder.stored()[-1] == (1, 1)
 
 
-def test_refusals_nothing_of_a_refused_session_comes_after_the_refused_message(
+def test_refusals_no_message_of_a_refused_session_follows_the_refused_one(
     feeder: StubbornFeeder,
 ) -> None:
-    """Not even on a topic that needs no journal: its number would make the refused one a duplicate."""
+    """This includes topics that need no journal: the later number would make the refused message a duplicate."""
     sequence = 0
     while not feeder.sequencer.refuses:
         sequence += 1
@@ -90,7 +90,7 @@ def test_refusals_nothing_of_a_refused_session_comes_after_the_refused_message(
     assert feeder.sequencer.fenced == 3
 
 
-def test_refusals_others_go_on_with_what_is_not_recorded(feeder: StubbornFeeder) -> None:
+def test_refusals_other_sessions_go_on_with_topics_that_are_not_recorded(feeder: StubbornFeeder) -> None:
     sequence = 0
     while not feeder.sequencer.refuses:
         sequence += 1
@@ -126,7 +126,7 @@ def test_refusals_the_journal_can_be_left_before_it_is_full(feeder: StubbornFeed
 
 
 class Entrance:
-    """An ingress under a control page that says what is refused."""
+    """An ingress with a control page on which refusals are announced."""
 
     def __init__(self) -> None:
         self.feeder: StubbornFeeder
@@ -154,7 +154,7 @@ class Entrance:
 
 
 def refuse(entrance: Entrance, directory: Path, *, large: bool) -> None:
-    """Have a sequencer say on the entrance's page what is refused."""
+    """Let a sequencer announce on the control page of the entrance that it refuses messages."""
     feeder = StubbornFeeder(directory)
     feeder.control = entrance.control
     feeder.large_only = large
@@ -173,7 +173,7 @@ def accept(entrance: Entrance) -> None:
 
 
 def test_refusals_by_the_ingress_until_the_connection_ends(tmp_path: Path) -> None:
-    """See wire/publishes.pxi: a publisher that is not told would take the refused message for recorded."""
+    """See wire/publishes.pxi: without an answer, a publisher would take the refused message for recorded."""
     entrance = Entrance()
     assert entrance.publish("t", 1) == inbound.NEED_MORE
     refuse(entrance, tmp_path, large=False)
@@ -190,7 +190,7 @@ def test_refusals_by_the_ingress_until_the_connection_ends(tmp_path: Path) -> No
     assert entrance.publish("t", 0) == inbound.NEED_MORE
 
 
-def test_refusals_by_the_ingress_without_a_number_leave_nothing_behind(tmp_path: Path) -> None:
+def test_refusals_by_the_ingress_without_a_number_leave_no_trace(tmp_path: Path) -> None:
     entrance = Entrance()
     refuse(entrance, tmp_path, large=False)
     assert entrance.publish("t", 0) == inbound.NO_STORAGE

@@ -1,4 +1,4 @@
-"""Finding in the log what has left queues, and what is not taken for that."""
+"""Finding removals from queues in the log, and records that are no removals."""
 
 import struct
 from pathlib import Path
@@ -16,7 +16,7 @@ START = 4096
 
 
 def removals(action: int, *entries: tuple[int, int]) -> bytes:
-    """The payload: entries are (log position, reasons)."""
+    """The payload of a removal record; entries are (log position, reasons)."""
     rows = (struct.pack("<QQQII", 7, 8, position, 0, reasons) for position, reasons in entries)
     return struct.pack("<IIQQII", action, len(entries), 0, 0, 0, 0) + b"".join(rows)
 
@@ -27,7 +27,7 @@ def topic(number: int, name: str) -> RecordParts:
 
 
 def log_of(path: Path, *records: RecordParts) -> tuple[RemovalScan, list[int], int]:
-    """A log: who reads it, the positions of its records and its end. Q is watched, Other is not."""
+    """A log: its reader, the positions of its records and its end. Q is watched, Other is not."""
     header = build_file_header(0, FILE_BYTES, 0, 1, 0, 0, "n", True)
     data, positions = bytearray(header), []
     for record in (topic(0, "Q"), topic(1, "Other"), *records):
@@ -40,12 +40,12 @@ def log_of(path: Path, *records: RecordParts) -> tuple[RemovalScan, list[int], i
     return RemovalScan(LogCursor(directory, 0, 0, True)), positions[2:], end
 
 
-def test_an_entry_is_as_long_as_the_documents_say() -> None:
+def test_an_entry_has_the_documented_length() -> None:
     assert ENTRY_BYTES == 32
 
 
-def test_what_left_a_watched_queue(tmp_path: Path) -> None:
-    """Expired by the core or by a client, or acknowledged; entries keep their places."""
+def test_removals_from_a_watched_queue(tmp_path: Path) -> None:
+    """Messages that expired, were expired by a client, or were acknowledged; entries keep their places."""
     records = [
         RecordParts(b"x", 1, 0),
         RecordParts(removals(EXPIRED, (1, 1), (2, 12)), EXPIRY, 0),
@@ -62,8 +62,8 @@ def test_what_left_a_watched_queue(tmp_path: Path) -> None:
     assert scan.position == end
 
 
-def test_what_is_no_removal(tmp_path: Path) -> None:
-    """queues.md §22, D-16, D-30: what left an at-most-once queue when it was sent, and a barrier."""
+def test_records_that_are_no_removals(tmp_path: Path) -> None:
+    """queues.md §22, D-16, D-30: at-most-once messages, which leave when they are sent, and barriers."""
     scan, _, end = log_of(
         tmp_path,
         RecordParts(removals(DELIVERED, (1, 0)), ACKNOWLEDGEMENT, 0),
@@ -72,7 +72,7 @@ def test_what_is_no_removal(tmp_path: Path) -> None:
     assert scan.next(end, 1 << 20) is None
 
 
-def test_it_stops_at_the_limit_and_after_so_many_bytes(tmp_path: Path) -> None:
+def test_it_stops_at_the_limit_and_after_a_number_of_bytes(tmp_path: Path) -> None:
     filler = [RecordParts(b"x" * 1000, 1, 0) for _ in range(10)]
     scan, positions, end = log_of(tmp_path, *filler, RecordParts(removals(EXPIRED, (1, 1)), EXPIRY, 0))
     assert scan.next(positions[3], 1 << 20) is None
@@ -85,7 +85,7 @@ def test_it_stops_at_the_limit_and_after_so_many_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"x" * 31, removals(EXPIRED, (1, 1))[:-1]])
-def test_a_record_that_makes_no_sense(tmp_path: Path, payload: bytes) -> None:
+def test_a_malformed_record(tmp_path: Path, payload: bytes) -> None:
     scan, _, end = log_of(tmp_path, RecordParts(payload, EXPIRY, 0))
     with pytest.raises(LogDamaged, match="do not add up"):
         scan.next(end, 1 << 20)

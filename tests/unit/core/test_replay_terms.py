@@ -1,4 +1,4 @@
-"""Replays on terms, against plain models: bounds, pace and conflation (transaction_log.md §5.3, §8, §11)."""
+"""Replays with bounds, pace and conflation, against plain models (transaction_log.md §5.3, §8, §11)."""
 
 import json
 import tempfile
@@ -49,7 +49,7 @@ SLOW_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixt
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a log that is made for a test, and what was delivered of it."""
+    """One message of the log of a test, with the fields of its delivery."""
 
     time_us: int
     publisher: int
@@ -115,7 +115,7 @@ def log_of(messages: list[Message]) -> Iterator[Log]:
 
 
 def delivered(output: OutputBuffer) -> list[tuple[str, str, bytes]]:
-    """(bookmark, time, payload) of what has collected."""
+    """The (bookmark, time, payload) of each delivered message."""
     return [
         (str(header["bm"]), str(header["ts"]), payload)
         for header, payload in frames_of(b"".join(output.take()))
@@ -167,7 +167,7 @@ def test_bounds_of_any_kind(messages: list[Message], data: st.DataObject) -> Non
             state = tailer.run_on_terms(log.end, chunk if chunk > 1 else MANY, output, MANY, 1, 1)
 
         def belongs(message: Message) -> bool:
-            """Whether some end is not passed at this message."""
+            """True if at least one end is not passed at this message."""
             ends = [*known, *awaited]
             beyond = [
                 message.position > end.position if inclusive else message.position >= end.position
@@ -185,7 +185,7 @@ def test_bounds_of_any_kind(messages: list[Message], data: st.DataObject) -> Non
         assert (state == REPLAY_ENDED) == (not all(map(belongs, log.messages)))
         assert bounds.begun == (begin_us == 0 or bool(within))
         if state == REPLAY_REACHED:
-            # Nothing more is there; whether more can come is a question of time and of what is awaited.
+            # No records are left. More can follow until the time of an end has passed, or its message has arrived.
             assert bounds.is_over(tailer.position, 1 << 62) == (not bounds.awaited_count)
             if end_us:
                 assert not bounds.is_over(tailer.position, end_us - 1)
@@ -201,8 +201,8 @@ def test_bounds_the_end_of_a_moment_is_of_a_microsecond() -> None:
             assert len(bookmarks(output)) == expected
 
 
-def test_bounds_asked_again_say_the_same() -> None:
-    """A replay that may not go on yet asks about the same record once more."""
+def test_bounds_checked_again_give_the_same_result() -> None:
+    """A replay that must wait checks the same record again."""
     message = Message(START_US, 0, 1, 0)
     later = Message(START_US, 0, 2, 0)
     with log_of([message, later]) as log:
@@ -219,7 +219,7 @@ def test_bounds_asked_again_say_the_same() -> None:
 
 @SLOW_FIXTURES
 @given(logs(), st.integers(1, 10), st.sampled_from([None, "/k = 1"]))
-def test_a_number_of_messages_is_of_those_that_match(
+def test_a_number_of_messages_counts_matching_ones(
     messages: list[Message], count: int, filter_text: str | None
 ) -> None:
     """transaction_log.md §20 38"""
@@ -237,7 +237,7 @@ def test_a_number_of_messages_is_of_those_that_match(
 def run_in_time(
     log: Log, tailer: ReplayTailer, output: OutputBuffer, tick_ns: int
 ) -> tuple[list[tuple[int, str]], int]:
-    """What goes out when, with turns no more often than `tick_ns`; (time, bookmark) and when the end was reached."""
+    """The (time, bookmark) of each delivery, and the time of the end, with turns at intervals of at least `tick_ns`."""
     now_ns = 10**9
     went = []
     while True:
@@ -261,7 +261,7 @@ def run_in_time(
 def test_pace_a_multiple_keeps_the_timetable(
     gaps_us: list[int], factor: float, gap_max_ns: int, tick_ns: int
 ) -> None:
-    """transaction_log.md §8: never early, and late by no more than a turn."""
+    """transaction_log.md §8: deliveries are never early, and late by at most a turn."""
     messages = []
     time_us = START_US
     for number, gap_us in enumerate(gaps_us, start=1):
@@ -278,8 +278,8 @@ def test_pace_a_multiple_keeps_the_timetable(
             assert due_ns - 2 * len(gaps_us) <= when_ns <= due_ns + tick_ns + 2 * len(gaps_us)
 
 
-def test_pace_a_timetable_that_was_missed_is_moved() -> None:
-    """Not caught up with: the rate is a ceiling."""
+def test_pace_a_missed_timetable_is_moved() -> None:
+    """The replay does not catch up, since the rate is a ceiling."""
     messages = [Message(START_US + 1_000_000 * n, 0, n + 1, 0) for n in range(20)]
     with log_of(messages) as log:
         pace = Pace(PACE_SPEED, 1.0)
@@ -300,7 +300,7 @@ def test_pace_a_timetable_that_was_missed_is_moved() -> None:
     st.sampled_from([1, 1_000_000, 30_000_000]),
 )
 def test_pace_never_above_the_ceiling(kind: int, rate: float, tick_ns: int) -> None:
-    """transaction_log.md §8: over any stretch of time, but for one allowance; and near it in the long run."""
+    """transaction_log.md §8: over any stretch of time, apart from one allowance; near the ceiling in the long run."""
     count = 200
     messages = [Message(START_US, 0, n + 1, n) for n in range(count)]
     with log_of(messages) as log:
@@ -345,7 +345,7 @@ def conflated(messages: list[Message], interval_us: int) -> list[tuple[Message, 
 def test_conflation_follows_the_time_of_the_messages(
     messages: list[Message], interval_us: int, log_bytes: int, output_bytes: int
 ) -> None:
-    """transaction_log.md §11, §22 43 and 44: the newest of a key, as the first; whatever is done in one turn."""
+    """transaction_log.md §11, §22 43 and 44: a key's newest message in place of its first, with turns of any length."""
     with log_of(messages) as log:
         conflation = Conflation(log.evaluation, [(b"k",)], interval_us / 1e6)
         tailer, output = log.replay(conflation=conflation)
@@ -354,7 +354,7 @@ def test_conflation_follows_the_time_of_the_messages(
         while state == REPLAY_UNFINISHED:
             state = tailer.run_on_terms(log.end, max(log_bytes, 160), output, output_bytes, 1, 1 << 62)
             got += delivered(output)
-            # Who resumes here sees everything that is not delivered.
+            # A client that resumes at this bookmark gets every message that is not delivered yet.
             safe = tailer.safe_bookmark
             place = next((n + 1 for n, m in enumerate(log.messages) if m.point == safe), 0)
             payloads = [m.payload for m in log.messages[place:]]
@@ -372,8 +372,8 @@ def test_conflation_follows_the_time_of_the_messages(
         assert conflation.held_bytes == 0
 
 
-def test_conflation_at_the_end_of_the_log_goes_by_the_clock() -> None:
-    """transaction_log.md §11: after the replay, real time."""
+def test_conflation_at_the_end_of_the_log_uses_the_clock() -> None:
+    """transaction_log.md §11: after the replay, intervals are in real time."""
     messages = [Message(START_US, 0, 1, 7), Message(START_US + 10, 0, 2, 7)]
     with log_of(messages) as log:
         conflation = Conflation(log.evaluation, [(b"k",)], 1.0)
@@ -389,7 +389,7 @@ def test_conflation_at_the_end_of_the_log_goes_by_the_clock() -> None:
 
 
 def test_conflation_counts_and_keeps_to_a_pace() -> None:
-    """What is held goes out under the same terms; an end lets it go before its time, a change of terms at once."""
+    """Held messages are delivered at the same pace. An end delivers them early, a change of terms at once."""
     messages = [Message(START_US + n, 0, n + 1, n % 5) for n in range(50)]
     with log_of(messages) as log:
         pace = Pace(PACE_MESSAGES, 10.0)
@@ -406,7 +406,7 @@ def test_conflation_counts_and_keeps_to_a_pace() -> None:
 
 
 def test_conflation_is_bounded() -> None:
-    """Beyond its limit the oldest go early; nothing is lost by that."""
+    """Beyond the limit the oldest messages are delivered early; none are lost."""
     messages = [Message(START_US, 0, n + 1, n) for n in range(400)]
     with log_of(messages) as log:
         conflation = Conflation(log.evaluation, [(b"k",)], 3600.0, held_bytes_max=50_000)
@@ -418,7 +418,7 @@ def test_conflation_is_bounded() -> None:
 
 
 def test_conflation_that_adapts() -> None:
-    """sow.md §24 13: from 50 ms to 5 s, by whether the client keeps up."""
+    """sow.md §24 13: from 50 ms to 5 s, depending on whether the client keeps up."""
     with log_of([]) as log:
         conflation = Conflation(log.evaluation, [(b"k",)], None)
         assert conflation.adapts

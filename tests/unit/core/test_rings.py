@@ -1,4 +1,4 @@
-"""Rings: what goes in comes out, in order, whatever the sizes; pads, wrap-around, fullness, two processes."""
+"""Rings return their records in order, for all sizes: pads, wrap-around, full rings, two processes."""
 
 import os
 import random
@@ -24,8 +24,8 @@ def record(number: int, size: int) -> bytes:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.integers(0, CAPACITY // 2 - HEADER_BYTES), st.none()), max_size=80))
-def test_ring_gives_back_what_was_pushed(operations: list[int | None]) -> None:
-    """A push of that many payload bytes, or (None) taking everything; against a queue."""
+def test_ring_returns_pushed_records(operations: list[int | None]) -> None:
+    """Compared with a queue. A step pushes a record of that many payload bytes, or (None) takes all records."""
     ring = Ring(CAPACITY)
     inside: deque[bytes] = deque()
     for number, size in enumerate(operations):
@@ -56,7 +56,7 @@ def test_ring_every_remainder_before_the_wrap(size: int) -> None:
                 assert taken[HEADER_BYTES:] == bytes([taken[16]]) * size
 
 
-def test_ring_refuses_what_is_no_record() -> None:
+def test_ring_refuses_malformed_records() -> None:
     ring = Ring(CAPACITY)
     with pytest.raises(ValueError, match="limit"):
         ring.push(record(1, CAPACITY // 2))
@@ -74,7 +74,7 @@ def test_ring_capacity_must_be_a_power_of_two(capacity: int) -> None:
 
 
 def test_ring_between_two_processes() -> None:
-    """A child pushes as fast as it can; order and content survive tens of thousands of wraps of a small ring."""
+    """A child pushes as fast as it can. Order and content survive tens of thousands of wraps of a small ring."""
     ring = Ring(CAPACITY)
     total = 30_000
     child = os.fork()
@@ -121,7 +121,7 @@ def publish(ingress: Ingress, body: bytes) -> int:
     return result
 
 
-def test_ring_what_is_not_published_is_not_seen_and_dies_with_its_producer() -> None:
+def test_ring_unpublished_records_are_not_seen_and_die_with_their_producer() -> None:
     ring = Ring(CAPACITY)
     ingress = ready_ingress(ring)
     assert publish(ingress, b"one") == NEED_MORE
@@ -139,7 +139,7 @@ def test_ring_what_is_not_published_is_not_seen_and_dies_with_its_producer() -> 
 
 
 def test_ring_a_full_ring_consumes_nothing() -> None:
-    """The frame stays where it is and goes in when there is room."""
+    """The frame stays where it is and enters the ring when there is room."""
     ring = Ring(CAPACITY)
     ingress = ready_ingress(ring)
     count = 0
@@ -153,16 +153,16 @@ def test_ring_a_full_ring_consumes_nothing() -> None:
     assert len(ring.pop_all()) == 1
 
 
-def test_ring_large_records_go_another_way() -> None:
-    """More than an eighth of the ring would make everybody else wait."""
+def test_ring_large_records_use_spill_files() -> None:
+    """A record of more than an eighth of the ring would delay the other connections."""
     ring = Ring(CAPACITY)
     ingress = ready_ingress(ring)
     assert publish(ingress, b"x" * (CAPACITY // 8)) == SPILL
     assert ring.pushed == 0
 
 
-def test_view_what_was_consumed_counts_only_with_the_answers_taken() -> None:
-    """Between release and answers a transport must not conclude that its records were accepted."""
+def test_view_consumed_records_count_only_with_the_answers_taken() -> None:
+    """Between release and answers a transport must not take its records for accepted."""
     control, ring, egress = ControlPage(), Ring(CAPACITY), Ring(CAPACITY)
     view = InstanceView(control, ring, egress, 0)
     ring.push(record(1, 10))
@@ -178,8 +178,8 @@ def test_view_what_was_consumed_counts_only_with_the_answers_taken() -> None:
     assert view.consumed == ring.tail > 0
 
 
-def test_view_nothing_is_missed_by_falling_asleep() -> None:
-    """Whatever moved since the last reading keeps the transport awake."""
+def test_view_no_change_is_missed_when_falling_asleep() -> None:
+    """Any progress since the last reading keeps the transport awake."""
     control, ring, egress = ControlPage(), Ring(CAPACITY), Ring(CAPACITY)
     view = InstanceView(control, ring, egress, 0)
 

@@ -1,4 +1,4 @@
-"""Who gets which frames of one topic, against each member by itself."""
+"""The frames of one topic that each receiver gets, compared with each member by itself."""
 
 import json
 import struct
@@ -34,7 +34,7 @@ FILTERS: dict[str | None, Callable[[int], bool]] = {
 
 @dataclass(frozen=True)
 class Wish:
-    """One member: whose it is, and what it wants."""
+    """A member: its receiver and its filter."""
 
     receiver: int
     filter_text: str | None
@@ -42,7 +42,7 @@ class Wish:
 
 
 class Topic:
-    """A log of one message per number, and who reads it."""
+    """A log of one message per number, and its readers."""
 
     def __init__(self, directory: Path) -> None:
         feeder = Feeder(directory, FILE_BYTES)
@@ -69,7 +69,7 @@ def topic(tmp_path_factory: pytest.TempPathFactory) -> Topic:
 
 
 def frames_of(output: OutputBuffer) -> list[tuple[list[str], int]]:
-    """Ids and message of each frame."""
+    """The ids and the message of each frame."""
     stream = b"".join(output.take())
     frames = []
     while stream:
@@ -121,7 +121,7 @@ def test_routes_each_receiver_gets_one_frame_for_all_its_members(
 
 
 def test_routes_frames_of_one_message_keep_the_order_of_the_filters(topic: Topic) -> None:
-    """Whether a frame is put together for several members or stands as it is."""
+    """This holds for frames made for several members and for frames of one."""
     output = OutputBuffer(lambda: None)
     routes = topic.routes()
     several, one = compile_filter("/n = 1"), compile_filter("/n IN (1, 7)")
@@ -138,7 +138,7 @@ def test_routes_frames_of_one_message_keep_the_order_of_the_filters(topic: Topic
 
 
 def test_routes_a_receiver_may_leave_while_frames_are_made(topic: Topic) -> None:
-    """Whoever is told of output may change who gets it."""
+    """The callback that reports output may add and remove receivers."""
     routes = topic.routes()
     first = OutputBuffer(lambda: routes.remove("second"))
     second = OutputBuffer(lambda: None)
@@ -154,7 +154,7 @@ def test_routes_a_receiver_may_leave_while_frames_are_made(topic: Topic) -> None
 def test_delivery_a_damaged_record_is_not_delivered(
     tmp_path: Path, verify: bool, part: str, found: bool
 ) -> None:
-    """Where a record ends is always looked at; its content only by who checks it."""
+    """The end of a record is always checked; its content only by a verifying reader."""
     topic = Topic(tmp_path)
     data = bytearray(topic.path.read_bytes())
     start = data.index(b'{"n":2}') - HEADER_BYTES

@@ -1,4 +1,4 @@
-"""Scanning a damaged file: never an exception, never a record that was not written, never damage passed over."""
+"""Scanning a damaged file: no exception, no record that was never written, no damage overlooked."""
 
 import random
 import tempfile
@@ -53,7 +53,7 @@ def original() -> tuple[bytes, list[tuple[int, int]]]:
 
 
 def check(image: bytes, found: ScanResult) -> None:
-    """What a scan of a damaged copy may say."""
+    """Check that the result of scanning a damaged copy is permitted."""
     written, places = original()
     begins = [begin for begin, _ in places]
     ends = [(end + 7) // 8 * 8 for _, end in places]
@@ -72,7 +72,7 @@ def check(image: bytes, found: ScanResult) -> None:
 
 @st.composite
 def damages(draw: st.DrawFn) -> bytes:
-    """The file after one to four things happened to it."""
+    """The file with one to four kinds of damage."""
     image = bytearray(original()[0])
     end = original()[1][-1][1]
     for _ in range(draw(st.integers(1, 4))):
@@ -103,7 +103,7 @@ def test_scan_of_arbitrary_damage(image: bytes) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=3000), st.integers(0, 1 << 62))
-def test_scan_of_rubbish(rubbish: bytes, start: int) -> None:
+def test_scan_of_arbitrary_bytes(rubbish: bytes, start: int) -> None:
     image = (bytes(FILE_HEADER_SIZE) + rubbish).ljust(2 * FILE_HEADER_SIZE, b"\0")
     found = scan_file(image, start)
     assert found.record_count == 0
@@ -122,8 +122,8 @@ def test_scan_of_a_torn_tail(cut: int) -> None:
     assert found.last_bookmark[1] <= 119
 
 
-def test_scan_damage_in_the_middle_shows_what_lies_beyond() -> None:
-    """The highest watermark counts even when it stands in a record beyond the damage."""
+def test_scan_damage_in_the_middle_reveals_later_records() -> None:
+    """The highest watermark counts even if it is in a record beyond the damage."""
     written, places = original()
     image = bytearray(written)
     image[places[10][0] + 85] ^= 1
@@ -134,8 +134,8 @@ def test_scan_damage_in_the_middle_shows_what_lies_beyond() -> None:
     assert found.durable_position == scan_file(written, 0).durable_position > found.end_offset
 
 
-def test_scan_believes_no_record_from_elsewhere() -> None:
-    """The same bytes at another log position are no records: an older file's content in a new file."""
+def test_scan_accepts_no_record_from_elsewhere() -> None:
+    """The same bytes at another log position are no records: contents of an older file in a new one."""
     written, _ = original()
     assert scan_file(written, 0).record_count > 100
     moved = scan_file(written, START)
@@ -162,7 +162,7 @@ def topic_record(topic_id: int, payload: bytes) -> bytes:
     ],
 )
 def test_scan_a_malformed_topic_record_is_damage(topic_id: int, payload: bytes) -> None:
-    """Whatever its checksum says: it would name a topic that nobody has, or take memory without end."""
+    """This holds for any checksum: the record would name an impossible topic, or take unbounded memory."""
     found = scan_file(topic_record(topic_id, payload), 0)
     assert found.record_count == 0
     assert found.damaged
@@ -171,7 +171,7 @@ def test_scan_a_malformed_topic_record_is_damage(topic_id: int, payload: bytes) 
 @settings(max_examples=100, deadline=None)
 @given(damages())
 def test_scan_a_verifying_reader_agrees(image: bytes) -> None:
-    """It gives the messages before the first damage and then says so, at the same place."""
+    """The reader returns the messages before the first damage and then raises an error with the same place."""
     found = scan_file(image, 0)
     end = original()[1][-1][1]
     with tempfile.TemporaryDirectory() as directory:

@@ -1,8 +1,7 @@
-"""The stubs of the compiled modules say what is there: same names, same parameters, same C types.
+"""The stubs of the compiled modules match them: same names, same parameters, same C types.
 
-A compiled module has no annotations for a type checker to read; the `.pyi` beside it has. Nothing but this test
-keeps the two together. What an extension class knows of its parameters stands in the signature that the compiler
-puts first into every docstring.
+A compiled module has no annotations for a type checker to read; the `.pyi` beside it has. Only this test keeps the two
+together. The parameters of an extension class are in the signature that the compiler puts first into every docstring.
 """
 
 import ast
@@ -21,7 +20,7 @@ MODULES = sorted({f"{path.parent.name}.{path.name.partition('.')[0]}" for path i
 INTEGER_TYPES = {"int", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "unsigned long long", "Py_ssize_t"}
 # Py_TPFLAGS_HEAPTYPE: set for classes made at run time, which have a dictionary; not for extension classes.
 HEAP_TYPE = 1 << 9
-# (type, name) of each parameter; the name of one that may be left out ends in `=`.
+# (type, name) of each parameter; the name of an optional one ends in `=`.
 Parameters = list[tuple[str, str]]
 
 
@@ -34,7 +33,7 @@ def is_public(name: str) -> bool:
 
 
 def members_of_module(module: types.ModuleType) -> dict[str, object]:
-    """What the module defines itself and does not hide; what it imports is left out."""
+    """The public names that the module defines itself, without imported ones."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -67,7 +66,7 @@ def is_property(statement: ast.stmt) -> bool:
 
 
 def embedded_parameters(documented: object) -> Parameters | None:
-    """Parameters with C types (empty for objects) from an embedded signature; None if there is none."""
+    """Parameters with C types (empty for objects) from an embedded signature, or None if there is none."""
     first = (getattr(documented, "__doc__", None) or "").partition("\n")[0]
     name = getattr(documented, "__name__", "")
     match = re.fullmatch(rf"(?:\w+\.)?{re.escape(name)}\((.*)\)(?: -> .*)?", first)
@@ -81,7 +80,7 @@ def embedded_parameters(documented: object) -> Parameters | None:
 
 
 def stub_parameters(function: ast.FunctionDef) -> Parameters:
-    """Parameters with annotations as a stub gives them."""
+    """Parameters with their annotations in a stub."""
     arguments = function.args.args
     required = len(arguments) - len(function.args.defaults)
     return [
@@ -95,7 +94,7 @@ def stub_parameters(function: ast.FunctionDef) -> Parameters:
 
 
 def fits(c_type: str, annotation: str) -> bool:
-    """Whether what the compiled code takes is what the stub says; objects may be anything, even None."""
+    """True if the compiled type matches the stub's annotation. An object may have any annotation, even None."""
     if not c_type:
         return bool(annotation)
     if c_type in INTEGER_TYPES:
@@ -108,7 +107,7 @@ def fits(c_type: str, annotation: str) -> bool:
 def check_parameters(place: str, documented: object, definitions: list[ast.stmt]) -> None:
     embedded = embedded_parameters(documented)
     if embedded is None:
-        # A class without a constructor of its own.
+        # The class has no constructor of its own.
         assert isinstance(documented, type), place
         embedded = []
     for definition in definitions:
@@ -123,14 +122,14 @@ def check_parameters(place: str, documented: object, definitions: list[ast.stmt]
             )
 
 
-def test_every_compiled_module_is_looked_at() -> None:
+def test_every_compiled_module_is_checked() -> None:
     assert MODULES
     assert {f"{path.parent.name}.{path.stem}" for path in DIRECTORY.glob("*/*.pyx")} == set(MODULES)
     assert {f"{path.parent.name}.{path.stem}" for path in DIRECTORY.glob("*/*.pyi")} == set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_stub_names_what_its_module_has(name: str) -> None:
+def test_a_stub_has_the_names_of_its_module(name: str) -> None:
     module = importlib.import_module(f"amps._core.{name}")
     assert module.__file__ is not None
     assert module.__file__.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
@@ -145,7 +144,7 @@ def test_a_stub_names_what_its_module_has(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_stub_names_what_the_classes_of_its_module_have(name: str) -> None:
+def test_a_stub_has_the_names_of_its_module_s_classes(name: str) -> None:
     module = importlib.import_module(f"amps._core.{name}")
     for class_name, definitions in defined_names(stub_of(name).body).items():
         definition = definitions[0]
@@ -155,7 +154,7 @@ def test_a_stub_names_what_the_classes_of_its_module_have(name: str) -> None:
         there = {member for member in vars(compiled) if is_public(member)}
         written = defined_names(definition.body)
         hidden = {member for member in written if member not in there} - {"__init__"}
-        # Attributes that a class written in Python sets in its constructor cannot be seen on the class.
+        # Attributes that a Python class sets in its constructor are not visible on the class.
         assigned = {m for m in hidden if all(isinstance(s, ast.AnnAssign) for s in written[m])}
         if compiled.__flags__ & HEAP_TYPE:
             hidden -= assigned

@@ -1,4 +1,4 @@
-"""Values against plain Python: numbers from text, JSON escapes, conversions, and comparison as one total table."""
+"""Values against plain Python: numbers from text, JSON escapes, conversions, and a table of all comparisons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def model_number(text: bytes) -> int | float | None:
-    """expressions.md §4.2: without point and exponent and inside 64 bits an integer, else the nearest double."""
+    """expressions.md §4.2: an integer without point and exponent and within 64 bits, otherwise the nearest double."""
     if not NUMBER.fullmatch(text):
         return None
     if re.fullmatch(rb"[+-]?\d+", text) and INT64_MIN <= int(text) <= UINT64_MAX:
@@ -86,7 +86,10 @@ def test_text_that_may_be_a_number(text: bytes) -> None:
 
 @pytest.mark.parametrize("length", range(1, 18))
 def test_every_byte_at_every_place_of_a_number(length: int) -> None:
-    """Digits are taken in eight at a time, with the point among them: none is missed, nothing else is taken for one."""
+    """Digits are parsed eight at a time, with the point among them.
+
+    Each digit counts, and other bytes are no digits.
+    """
     digits = bytes(49 + at % 9 for at in range(length))
     for at in range(length):
         for byte in range(256):
@@ -120,7 +123,7 @@ def test_short_decimals_are_the_nearest_doubles(number: int, places: int, sign: 
 def test_numbers_about_the_limits_of_integers_and_doubles(
     number: int, beside: int, places: int, exponent: int | None, zeros: int, sign: bytes
 ) -> None:
-    """With a point anywhere, an exponent, zeros in front."""
+    """With a point anywhere, an exponent, or zeros in front."""
     digits = b"0" * zeros + b"%d" % abs(number + beside)
     at = max(0, len(digits) - places)
     text = sign + digits[:at] + (b"." + digits[at:] if places else b"")
@@ -139,7 +142,7 @@ def test_every_double_survives_its_text(number: float) -> None:
 
 @given(st.floats(min_value=0, allow_infinity=False), st.integers(0, 900), st.sampled_from("013579"))
 def test_digits_far_behind_decide_between_neighbours(number: float, zeros: int, last: str) -> None:
-    """The text of the middle between two doubles, exactly and a little above: no digit may be dropped unseen."""
+    """The text of the middle between two doubles, exactly and slightly above: no digit may be ignored."""
     above = math.nextafter(number, math.inf)
     if math.isinf(above):
         return
@@ -177,7 +180,7 @@ EDGES = [
 
 
 @pytest.mark.parametrize("text", EDGES, ids=range(len(EDGES)))
-def test_numbers_at_the_edges(text: bytes) -> None:
+def test_numbers_at_the_limits(text: bytes) -> None:
     assert same(number_of(text), model_number(text))
 
 
@@ -233,7 +236,7 @@ def test_conversions(made: Specimen, value: object, number: object, text: object
 
 
 def model_compare(left: Scalar, operator: str, right: Scalar, text_format: tuple[bool, bool]) -> bool:
-    """§6.1 and §14.3 word by word. text_format: which of the sides comes from a format without types."""
+    """§6.1 and §14.3, word by word. text_format: the side that comes from a format without types."""
 
     def number(side: Scalar) -> int | float | None:
         if isinstance(side, bytes):

@@ -44,7 +44,7 @@ EVERYTHING = frozenset(LEVELS)
 
 
 def fork(action: Callable[[], None]) -> int:
-    """Runs `action` in a child; its exit code says whether it raised."""
+    """Run `action` in a child process. Its exit code shows whether the action raised."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -81,7 +81,7 @@ class Log:
         self.pid = fork(run)
 
     def finish(self) -> None:
-        """Closes the last sender and waits for the log process."""
+        """Close the last sender and wait for the log process."""
         self.sender.close()
         assert exit_code(self.pid) == 0
         self.receiver.close()
@@ -112,8 +112,8 @@ def test_every_id_that_the_server_logs_is_in_the_catalogue() -> None:
             assert record_id in CATALOGUE, f"{source}: {record_id}"
 
 
-def test_every_message_gets_the_values_its_text_needs() -> None:
-    """A value that is missing would show as a question mark in the log."""
+def test_every_message_has_the_values_its_text_needs() -> None:
+    """A missing value would appear as a question mark in the log."""
     checked = 0
     for source in Path(amps.__path__[0]).rglob("*.py"):
         for call in ast.walk(ast.parse(source.read_text())):
@@ -249,7 +249,7 @@ def test_a_text_beyond_the_packet_is_cut_with_a_note(tmp_path: Path) -> None:
     )
 
 
-def test_levels_that_nobody_wants_are_not_sent() -> None:
+def test_levels_without_a_target_are_not_sent() -> None:
     sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with sender, receiver:
         log = EventLog(sender, 0, LEVEL_NUMBERS["warning"])
@@ -264,14 +264,14 @@ def test_levels_that_nobody_wants_are_not_sent() -> None:
             receiver.recv(1000)
 
 
-def test_a_log_without_a_channel_takes_everything_and_does_nothing() -> None:
+def test_a_log_without_a_channel_accepts_records_and_drops_them() -> None:
     log = EventLog(None, 0, 0)
     assert not log.enabled("emergency")
     log.log("FF-0003")
     log.finish()
 
 
-def test_a_reader_that_is_gone_does_not_stop_the_sender() -> None:
+def test_a_closed_reader_does_not_stop_the_sender() -> None:
     sender, receiver = open_log_channel()
     receiver.close()
     log = EventLog(sender, 0, 0)
@@ -280,7 +280,9 @@ def test_a_reader_that_is_gone_does_not_stop_the_sender() -> None:
     sender.close()
 
 
-def test_a_reader_that_stalls_costs_one_wait_and_the_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_stalls_costs_one_wait_and_the_loss_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sender_module, "SEND_TIMEOUT_S", 1)
     sender, receiver = open_log_channel()
     with sender, receiver:
@@ -310,7 +312,7 @@ def test_a_reader_that_stalls_costs_one_wait_and_the_loss_is_told(monkeypatch: p
         (LogTargetConfig("stdout", include_ids=("12-0010",), exclude_ids=("12-.*",)), NOTHING),
     ],
 )
-def test_the_least_level_that_has_to_be_sent(target: LogTargetConfig, level: int) -> None:
+def test_the_lowest_level_that_must_be_sent(target: LogTargetConfig, level: int) -> None:
     assert minimum_level([target]) == level
     assert minimum_level([]) == NOTHING
 
@@ -329,7 +331,7 @@ def test_rotation_by_size_with_a_counter(tmp_path: Path) -> None:
     assert numbers == list(range(400))
 
 
-def test_rotation_onto_the_same_name_begins_anew(tmp_path: Path) -> None:
+def test_rotation_onto_the_same_name_overwrites_it(tmp_path: Path) -> None:
     log = Log(file_target(tmp_path / "x.log", rotation_threshold_bytes=2_000))
     for index in range(100):
         log.log.log("00-0001", text=f"{index:03d}")
@@ -339,7 +341,7 @@ def test_rotation_onto_the_same_name_begins_anew(tmp_path: Path) -> None:
     assert file.read_text().splitlines()[-1].endswith(" 099")
 
 
-def test_a_restarted_log_process_goes_on_with_its_counter(tmp_path: Path) -> None:
+def test_a_restarted_log_process_continues_its_counter(tmp_path: Path) -> None:
     log = Log(file_target(tmp_path / "x-%n.log", rotation_threshold_bytes=1_000))
     for index in range(50):
         log.log.log("00-0001", text=f"{index:03d}")
@@ -393,7 +395,7 @@ def test_a_gzip_log_cut_short_is_repaired_before_it_is_appended_to(tmp_path: Pat
     assert [file.name for file in tmp_path.iterdir()] == ["x.gz"]
 
 
-def test_repairing_leaves_whole_files_alone_and_empties_nonsense(tmp_path: Path) -> None:
+def test_repairing_leaves_whole_files_alone_and_empties_malformed_ones(tmp_path: Path) -> None:
     whole = tmp_path / "whole.gz"
     whole.write_bytes(gzip.compress(b"a" * 100) + gzip.compress(b"b"))
     content = whole.read_bytes()
@@ -433,7 +435,7 @@ def test_a_target_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
 
 
 class FullSink:
-    """Keeps lines and cannot write them while the disk is full."""
+    """A sink that keeps lines, and raises while the disk is full."""
 
     def __init__(self) -> None:
         self.full = False
@@ -467,7 +469,7 @@ def test_a_full_target_is_reported_once_and_its_gap_when_it_works_again() -> Non
     assert sink.written == [f"{n // 2}" for n in (*range(4), *range(14, 20))]
 
 
-def test_the_gap_is_told_in_the_target_itself(tmp_path: Path) -> None:
+def test_the_gap_is_reported_in_the_target_itself(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("a file where a directory is wanted")
     log = Log(file_target(tmp_path / "d" / "a.log"), file_target(tmp_path / "b.log"))
     log.log.log("00-0001", text="one")
@@ -484,8 +486,10 @@ def test_the_gap_is_told_in_the_target_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("protocol", ["file", "gzip"])
 @pytest.mark.parametrize("what", ["file", "directory", "renamed"])
-def test_a_log_file_that_is_taken_away_is_made_again(tmp_path: Path, protocol: str, what: str) -> None:
-    """By a person who cleans up, or by a program that rotates logs."""
+def test_a_log_file_that_is_removed_or_renamed_is_made_again(
+    tmp_path: Path, protocol: str, what: str
+) -> None:
+    """The file may be removed by a user, or renamed by a program that rotates logs."""
     path = tmp_path / "d" / {"file": "a.log", "gzip": "a.gz"}[protocol]
     log = Log(LogTargetConfig(protocol, levels=EVERYTHING, file_name=str(path)))
     log.log.log("00-0001", text="one")
@@ -535,15 +539,15 @@ def test_unwritable_targets_are_found_before_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_file_is_no_log_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """A directory cannot be written, and a pipe would hold up the whole log until somebody reads it."""
+def test_directories_and_pipes_are_no_log_files(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A directory cannot be written, and a pipe would block the whole log until a reader opens it."""
     make(tmp_path / "a.log")
     (problem,) = unwritable_targets((file_target(tmp_path / "a.log"),))
     assert "no file has that name" in problem
 
 
 def test_console_and_syslog_targets() -> None:
-    """Syslog is seen through LOG_PERROR, which repeats each message on standard error."""
+    """Syslog is observed through LOG_PERROR, which repeats each message on standard error."""
     program = """
 import os
 from amps.config import LogTargetConfig

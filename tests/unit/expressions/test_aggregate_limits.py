@@ -1,4 +1,4 @@
-"""How much a group may keep, and that a refused message leaves it as it was."""
+"""Limits on the memory and time of a group. A refused message leaves the group unchanged."""
 
 import time
 
@@ -8,7 +8,7 @@ from amps._core.expressions.aggregates import GroupTooLarge
 from amps._core.values.fields import message as message_at_hand
 from tests.support.aggregates import AGGREGATES, Grouped, json_values
 
-# Two arrays without an element in common, which takes long to find out by comparing each with each.
+# Two arrays without a common element: comparing each element with each takes long.
 LONG_SEARCH = b'{"a":[%s],"b":[%s]}' % (b",".join([b"1"] * 30_000), b",".join([b"2"] * 30_000))
 
 BAGS = ("ANY", "COUNT_DISTINCT", "GROUP_CONCAT", "MAX", "MIN", "UNIQUE")
@@ -23,7 +23,7 @@ def test_too_many_distinct_values() -> None:
     assert grouped.values() == [added, added, 1]
     used_bytes = grouped.group.used_bytes
     assert 9_000 < used_bytes <= 10_000
-    grouped.add(b'{"v":"value 0","n":1}')  # known already
+    grouped.add(b'{"v":"value 0","n":1}')  # not a new value
     assert grouped.group.used_bytes == used_bytes
     grouped.remove(b'{"v":"value 0","n":1}', b'{"v":"value 0","n":1}', b'{"v":"value 1","n":1}')
     grouped.add(b'{"v":"value 7777","n":1}')
@@ -50,7 +50,7 @@ def test_all_values_of_a_field_count() -> None:
 
 
 def test_delimiters_count() -> None:
-    """Or many short values with a long delimiter would make a long text of little."""
+    """Otherwise many short values with a long delimiter could make a very long text."""
     grouped = Grouped(f"GROUP_CONCAT(/v, '{'-' * 1000}')", limit_bytes=5_000)
     grouped.add(*json_values("1", "2", "3", "4"))
     with pytest.raises(GroupTooLarge):
@@ -58,7 +58,7 @@ def test_delimiters_count() -> None:
     grouped.remove(*json_values("1")).add(*json_values("5"))
 
 
-def test_nothing_is_left_of_what_is_gone() -> None:
+def test_removed_messages_leave_nothing_behind() -> None:
     grouped = Grouped(*(f"{function}(/v)" for function in AGGREGATES))
     messages = json_values(*map(str, range(100)), '"x"', "2.5", "null")
     grouped.add(*messages).remove(*messages)
@@ -76,7 +76,7 @@ def test_removal_from_an_empty_group(function: str) -> None:
 
 
 @pytest.mark.parametrize("function", BAGS)
-def test_removal_of_a_value_that_is_not_there(function: str) -> None:
+def test_removal_of_a_value_that_is_not_in_the_group(function: str) -> None:
     grouped = Grouped(f"{function}(/v)", "COUNT(/v)").add(*json_values("1", "2", "null"))
     for other in ("3", "1.0", '"1"', '"a"'):
         with pytest.raises(ValueError, match="a message that is not in the group"):
@@ -96,8 +96,8 @@ def test_removal_of_another_kind_of_value() -> None:
         grouped.remove(*json_values("1"))
 
 
-def test_what_took_too_long_is_refused() -> None:
-    """Or it could count when it comes and not when it goes."""
+def test_a_message_that_took_too_long_is_refused() -> None:
+    """Otherwise the message could count when added, and not when removed."""
     grouped = Grouped("SUM(IF(/a = /b, 1, 0))", "/a").add(b'{"a":1,"b":1}')
     values = grouped.read(LONG_SEARCH)
     message_at_hand(1)
@@ -125,14 +125,17 @@ def test_fields_that_took_too_long(field: str) -> None:
 
 
 def test_outputs_that_took_too_long() -> None:
-    """Another time they do not; the group is as it was. No time is over while the message is taken in."""
+    """An output that was given up may succeed later, since the group is unchanged.
+
+    Adding the message reaches no limit.
+    """
     grouped = Grouped("COUNT(1) + 2 IN (/a, /b)", "IF(COUNT(1) = 1 AND COALESCE(/x, 'y') = 'y', 1, 0)")
     grouped.add(LONG_SEARCH)
     assert grouped.values() == [False, 1]
 
 
 def test_many_values_take_little_time_each() -> None:
-    """Fifty thousand of them in ascending order, which would make a list of a tree that nothing keeps flat."""
+    """Fifty thousand values in ascending order, which would turn an unbalanced tree into a list."""
     grouped = Grouped("MIN(/v)", "MAX(/v)")
     messages = json_values(*(str(number) for number in range(50_000)))
     started = time.process_time()
@@ -140,4 +143,4 @@ def test_many_values_take_little_time_each() -> None:
     for message in messages[:0:-1]:
         grouped.remove(message)
     assert grouped.values() == [0, 0]
-    assert time.process_time() - started < 30  # some minutes if every step went through all of them
+    assert time.process_time() - started < 30  # some minutes if every step visited all of them

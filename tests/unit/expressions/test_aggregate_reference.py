@@ -1,5 +1,6 @@
-"""Aggregates against the plain reference: messages of every type come and go, and the result is always that of the
-values that are there (expressions.md §10.12).
+"""Aggregates against the plain reference (expressions.md §10.12).
+
+Messages of every type are added and removed. The result is always that of the remaining values.
 """
 
 import math
@@ -25,7 +26,7 @@ DOUBLES = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(
 )
 VALUES = st.none() | st.booleans() | INTEGERS | DOUBLES | TEXTS
 NUMBERS = INTEGERS | DOUBLES
-# A value that comes, and which of those that are there goes then.
+# A value to add, and the number of a value to remove then.
 STEPS = st.tuples(VALUES, st.none() | st.integers(0, 50))
 NUMBER_STEPS = st.tuples(NUMBERS, st.none() | st.integers(0, 50))
 
@@ -37,7 +38,7 @@ def is_same(left: Result, right: Result) -> bool:
 
 
 class Compared:
-    """A group and the samples of the messages that are in it."""
+    """A group, and the samples of the messages in it."""
 
     def __init__(self, name: str) -> None:
         path = PATHS.get(name, "/v")
@@ -104,7 +105,7 @@ def follow(name: str, steps: list[tuple[Result, int | None]]) -> None:
 @given(steps=st.lists(STEPS, max_size=12))
 @settings(max_examples=30, deadline=None)
 def test_values_of_all_kinds(name: str, steps: list[tuple[Result, int | None]]) -> None:
-    if name in ("bson", "bflat"):  # which have no integers above the largest signed one
+    if name in ("bson", "bflat"):  # these types have no integers above the largest signed one
         steps = [
             (value / 2 if isinstance(value, int) and value >= 2**63 else value, gone) for value, gone in steps
         ]
@@ -120,8 +121,8 @@ def test_numbers(steps: list[tuple[Result, int | None]]) -> None:
 
 @given(integers=st.lists(INTEGERS, min_size=1, max_size=8), doubles=st.lists(DOUBLES, max_size=8))
 @settings(max_examples=60, deadline=None)
-def test_what_has_been_there_leaves_no_trace(integers: list[int], doubles: list[float]) -> None:
-    """Doubles that come and go leave integers as exact as before, as does everything else."""
+def test_removed_values_leave_no_trace(integers: list[int], doubles: list[float]) -> None:
+    """Doubles that are added and removed leave integers exact, and so do all other values."""
     compared = Compared("msgpack")
     for integer in integers:
         compared.add(integer)

@@ -1,5 +1,6 @@
-"""Aggregates and the fields beside them, by the lines of expressions.md §10.12, and the behaviours of its §15
-and of sow.md that need no SOW.
+"""Aggregates and the fields beside them, by the lines of expressions.md §10.12.
+
+Included are the behaviours of its §15, and of sow.md, that need no SOW.
 """
 
 import json
@@ -27,7 +28,7 @@ NUMERIC = ("SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP")
 
 
 def of(function: str, *values: str) -> object:
-    """An aggregate over /v, of which the values are given as JSON."""
+    """An aggregate over /v, whose values are given as JSON."""
     found = aggregated([f"{function}(/v)"], *json_values(*values))[0]
     return found if found is None else (type(found), found)
 
@@ -146,8 +147,8 @@ def test_no_value(function: str) -> None:
 
 @pytest.mark.parametrize("function", NUMERIC)
 @pytest.mark.parametrize("other", ['"x"', '"1 "', "1e999"])
-def test_what_is_no_number_makes_nan_and_goes_again(function: str, other: str) -> None:
-    """10.12: SUM and AVG say so of any non-numeric value; an infinite sum is no valid number either (4.1)"""
+def test_a_value_that_is_no_number_makes_nan_until_it_is_removed(function: str, other: str) -> None:
+    """10.12: SUM and AVG are NaN if any value is non-numeric; an infinite sum is no valid number either (4.1)"""
     grouped = Grouped(f"{function}(/v)").add(*json_values("1", other, other, "3"))
     assert same_values(grouped.values(), [math.nan])
     assert same_values(grouped.remove(*json_values(other)).values(), [math.nan])
@@ -175,7 +176,7 @@ def test_what_is_no_number_makes_nan_and_goes_again(function: str, other: str) -
     ],
 )
 def test_sum(values: tuple[str, ...], expected: float) -> None:
-    """10.12, SOW decision 14: an integer as long as all are and it fits; a double is rounded once, at the end"""
+    """10.12, SOW decision 14: an integer if all values are and the sum fits; a double is rounded once, at the end"""
     found = aggregated(["SUM(/v)"], *json_values(*values))[0]
     assert type(found) is type(expected)
     assert same(found, expected)
@@ -197,7 +198,7 @@ def test_average() -> None:
 
 
 def test_any_is_the_lowest() -> None:
-    """10.12: unspecified which; here always the same"""
+    """10.12: the reference leaves open which value; here it is always the lowest"""
     assert of("ANY", '"b"', "7", '"a"') == (int, 7)
     assert of("ANY", '"b"', '"a"') == (bytes, b"a")
 
@@ -209,7 +210,7 @@ def test_count_of_records(text: str) -> None:
 
 
 def test_nan_is_a_value() -> None:
-    """10.12 counts non-NULL values; NaN is one, equal to itself alone, and beyond all order"""
+    """10.12 counts non-NULL values; NaN is one, is equal to itself only, and has no place in the order"""
     nan = "IF(/v = 'nan', NAN_VALUE(), /v)"
     functions = ("COUNT", "COUNT_DISTINCT", "MIN", "MAX", "ANY", "UNIQUE", "GROUP_CONCAT")
     grouped = Grouped(*(f"{function}({nan})" for function in functions))
@@ -222,7 +223,7 @@ def test_nan_is_a_value() -> None:
 
 
 def test_concatenation() -> None:
-    """10.12: the distinct values, joined by a comma or what is given; in order, whatever order they came in"""
+    """10.12: the distinct values, joined by a comma or the given text; sorted, whatever order they were added in"""
     values = json_values('"b"', "10", "9", '"a"', "9.0", "null", '"b"')
     fields = ["GROUP_CONCAT(/v)", "GROUP_CONCAT(/v, ' | ')", "GROUP_CONCAT(/v, '')"]
     assert aggregated(fields, *values) == [b"9,10,a,b", b"9 | 10 | a | b", b"910ab"]
@@ -251,7 +252,7 @@ def test_concatenation_keeps_the_text_of_numbers() -> None:
     ],
 )
 def test_least_and_greatest(values: tuple[str, ...], least: object, greatest: object) -> None:
-    """10.12, SOW 19.3. Of values that are equal, an integer stands for a double, that for text."""
+    """10.12, SOW 19.3. Of equal values, an integer is preferred to a double, and a double to text."""
     assert of("MIN", *values) == (type(least), least)
     assert of("MAX", *values) == (type(greatest), greatest)
 
@@ -265,7 +266,7 @@ def test_least_and_greatest_after_removals() -> None:
 
 
 def test_deviations() -> None:
-    """10.12: of a population and of a sample, of which one value has none"""
+    """10.12: of a population and of a sample; a sample of one value has none"""
     values = json_values("2", "4", "4", "4", "5", "5", "7", "9")
     assert aggregated(["STDDEV_POP(/v)", "STDDEV_SAMP(/v)"], *values) == [2.0, math.sqrt(32 / 7)]
     assert aggregated(["STDDEV_POP(/v)", "STDDEV_SAMP(/v)"], *values[:1]) == [0.0, None]
@@ -312,20 +313,20 @@ def test_first_element_of_an_array(function: str) -> None:
     ],
 )
 def test_sum_in_arithmetic(text: str, expected: object) -> None:
-    """14.2: floating point in further arithmetic, an integer everywhere else; COUNT stays one"""
+    """14.2: a sum is floating point in further arithmetic, an integer everywhere else; COUNT stays an integer"""
     found = aggregated([text], b'{"a":1}', b'{"a":2}')[0]
     assert (type(found), found) == (type(expected), expected)
 
 
 def test_large_sum_in_comparisons() -> None:
-    """14.2: where it is no arithmetic, nothing is rounded"""
+    """14.2: outside arithmetic nothing is rounded"""
     values = json_values("9007199254740992", "1")
     assert aggregated(["SUM(/v) = 9007199254740993", "SUM(/v) = 9007199254740992"], *values) == [True, False]
     assert aggregated(["1 + (SUM(/v) = 9007199254740992)"], *values) == [1]
 
 
 def test_conditions_around_aggregates() -> None:
-    """SOW 19: the server that is copied drifted with these on live updates"""
+    """SOW 19: the original server computed these wrongly on live updates"""
     grouped = Grouped("IF(SUM(/v) > 10, SUM(/v), 'few')", "IF(SUM(/v) IS NAN, 0, SUM(/v))")
     assert grouped.add(*json_values("4", "6")).values() == [b"few", 10]
     assert grouped.add(*json_values("5")).values() == [15, 15]
@@ -334,7 +335,7 @@ def test_conditions_around_aggregates() -> None:
 
 
 def test_fields_beside_aggregates() -> None:
-    """10.12: they have their value in the last message; operators look at all elements of an array (9)"""
+    """10.12: they have their value in the last message; operators compare all elements of an array (9)"""
     fields = ["SUM(/a) + /a", "IF(SUM(/a) = /d, 1, 0)", "/d[1] = SUM(/a)", "IF(1 = 1, /d, SUM(/a))", "/d"]
     assert aggregated(["/d", "/d[0] = SUM(/a)", "/d = SUM(/a)"], b'{"a":3,"d":[7,3]}') == [7, False, True]
     grouped = Grouped(*fields).add(b'{"a":1,"d":[8]}', b'{"a":2,"d":[7,3]}')
@@ -364,7 +365,7 @@ def test_conditions_within_aggregates() -> None:
     assert aggregated(["AVG(IF(/ok = 1, /ms, NULL))"], *rows) == [15.0]
 
 
-def test_equal_parts_are_there_once() -> None:
+def test_equal_parts_are_computed_once() -> None:
     fields = ["SUM(/a)", "sum( /a ) / COUNT(/a)", "AVG(/a)", "/b AS /x", "IF(1=1,/b,MAX(/a))"]
     projection = Grouped(*fields).projection
     assert len(projection._parts) == 6  # four aggregates, 1=1 and /b
@@ -381,7 +382,7 @@ def test_users_functions_within_and_around() -> None:
 # Projections
 
 
-def test_what_a_message_does_not_say() -> None:
+def test_fields_missing_in_a_message() -> None:
     grouped = Grouped("SUM(MESSAGE_SIZE())", "MAX(AMPS_INSTANCE_NAME())", "SOW_KEY()", "SUM(/a)")
     assert grouped.projection.beyond_content == {"MESSAGE_SIZE"}
     context = MessageContext()
@@ -433,7 +434,7 @@ def test_several_groups_of_one_projection() -> None:
     assert same_values(grouped.values(), [math.nan, b"1,a", b"a"])
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -470,7 +471,7 @@ def test_outside_projections(function: str, usage: Usage) -> None:
 
 
 def test_exactness_of_a_long_history() -> None:
-    """Ten thousand doubles of all sizes come and go; one stays."""
+    """Ten thousand doubles of all sizes are added and removed; one stays."""
     values = [math.ldexp(number * 0.7310585 + 1, number % 600 - 300) for number in range(10_000)]
     messages = [b'{"v":%s}' % repr(value).encode() for value in values]
     grouped = Grouped("SUM(/v)", "AVG(/v)", "STDDEV_POP(/v)").add(*messages)

@@ -1,4 +1,4 @@
-"""An expression's canonical text: it reads back as the same tree, and needless parentheses leave no trace."""
+"""An expression's canonical text: it parses to the same tree, and needless parentheses leave no trace."""
 
 import string
 
@@ -86,7 +86,7 @@ CONTENT = st.text(string.ascii_letters + "()[]{}.*+?^$|\\ \t\n\x00'\"é", max_si
 
 @st.composite
 def patterns(draw: st.DrawFn) -> tuple[bytes, bool]:
-    """Patterns that can be written: read from quoted literals."""
+    """Patterns that can be written in an expression, parsed from quoted literals."""
     quote = draw(st.sampled_from(["'", '"']))
     content = draw(CONTENT)
     if draw(st.booleans()):
@@ -127,7 +127,7 @@ TREES: st.SearchStrategy[Node] = st.recursive(FIELDS | LITERALS, extended, max_l
 
 
 @given(TREES)
-def test_text_reads_back_as_the_tree(tree: Node) -> None:
+def test_the_text_parses_to_the_same_tree(tree: Node) -> None:
     text = text_of(tree)
     again = parsed(text)
     assert same(again, tree)

@@ -1,4 +1,4 @@
-"""From text to program: instructions, checks for where an expression is used, and what the machine makes of it.
+"""From text to program: instructions, checks of the place where an expression is used, and results of the machine.
 
 Sections are those of docs/spec/expressions.md.
 """
@@ -24,7 +24,7 @@ from amps.expressions import compiler as compiler_module
 
 
 class Machine:
-    """Stands in for the program: keeps what it would be made of."""
+    """A substitute for the program that keeps its constructor's arguments."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Machine:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Compiles to something that can be looked at."""
+    """Compile to a program that can be inspected."""
     monkeypatch.setattr(compiler_module, "Program", Machine)
     return lambda text, usage=Usage.FILTER: compile_expression(text, usage).program
 
@@ -190,7 +190,7 @@ def test_calls(program: Any) -> None:
     assert program("TRUE_VALUE()").code[0] == ("CALL", FUNCTIONS["TRUE_VALUE"].number)
 
 
-def test_fields_and_constants_stand_once(program: Any) -> None:
+def test_equal_fields_and_constants_are_entered_once(program: Any) -> None:
     made = program("/a = 1 OR /b = 1.0 OR /a = 'x' OR /a[1] = 'x' OR /b = 1 OR /c[0]/a = NULL OR /c/a = ''")
     assert made.fields == [(b"a",), (b"b",), (b"c", 0, b"a"), (b"c", b"a")]
     assert [repr(constant) for constant in made.constants] == ["1", "1.0", "b'x'", "None"]
@@ -406,7 +406,7 @@ def test_constructor_refused(text: str, usage: Usage, position: int, reason: str
     assert caught.value.position == position
 
 
-# What the rest of the server sees
+# Results for the rest of the server
 
 
 def test_expression() -> None:
@@ -461,7 +461,7 @@ def test_expression() -> None:
         ("/s LIKE r'C++'", b'{"s":"C++11"}', True),
         ("/s LIKE r'C++'", b'{"s":"CCC"}', False),
         ("REGEXP_REPLACE(/code, '^0+', '')", b'{"code":"0042"}', b"42"),
-        # §10.3: groups in what takes the place; §2.2: there `\1` in a normal string is the digit.
+        # §10.3: groups in the replacement; §2.2: in a normal string `\1` is the digit there.
         ("REGEXP_REPLACE(/s, '(.)(.)', '$2$1')", b'{"s":"abcd"}', b"badc"),
         (r"REGEXP_REPLACE(/s, '(.)(.)', r'\2\1')", b'{"s":"abcd"}', b"badc"),
         (r"REGEXP_REPLACE(/s, '(.)(.)', '\\2\\1')", b'{"s":"abcd"}', b"badc"),

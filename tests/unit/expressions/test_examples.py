@@ -1,5 +1,7 @@
-"""The expression reference's table of examples (section 13), row by row, and its numbered behaviours of filters on
-JSON (section 15), through compiler, scanner and machine. The reference evaluator has to agree with every row it knows.
+"""The examples of the expression reference, through compiler, scanner and machine.
+
+These are its table of examples (section 13), row by row, and its numbered behaviours of filters on JSON (section 15).
+The reference evaluator must agree with every row it supports.
 """
 
 import math
@@ -25,7 +27,7 @@ from tests.support.reference_expressions import Evaluator
 from tests.support.reference_values import same
 
 OTHER_MESSAGE_TYPES = [104, 105, 106, 107, 108, 117]  # nvfix, fix, xml and binary
-UNKNOWN_TO_REFERENCE = [100, 101, 102, 103]  # STRPTIME, and what is asked of the message's headers
+UNKNOWN_TO_REFERENCE = [100, 101, 102, 103]  # STRPTIME, and functions of the message's headers
 
 
 def test_expressions_section_13_no_row_is_left_out() -> None:
@@ -73,7 +75,7 @@ def test_expressions_section_15(item: int, text: str, delivered: list[bytes], ke
     for expected, messages in ((True, delivered), (False, kept_back)):
         for message in messages:
             assert delivers(expression, message) == expected, message
-            if item not in (46, 47):  # the reference takes whole messages only
+            if item not in (46, 47):  # the reference reads whole messages only
                 assert Evaluator(message).matches(expression.syntax) == expected, message
 
 
@@ -95,11 +97,11 @@ def test_expressions_44_unsigned_integers() -> None:
     assert same(evaluate("/a", b'{"a":18446744073709551615}'), 18446744073709551615)
 
 
-def test_expressions_47_everything_is_looked_at_without_early_termination() -> None:
+def test_expressions_47_everything_is_parsed_without_early_termination() -> None:
     assert not delivers("/id = 1", b'{"id":1,"x":2} trailing', early_termination=False)
 
 
-# What the reference evaluator says where these tests cannot ask the machine; so that it is itself held to something.
+# Results of the reference evaluator that the machine does not check in these tests.
 
 
 def test_reference_reads_json() -> None:
@@ -113,7 +115,7 @@ def test_reference_reads_json() -> None:
         reference_values.parse_json(b'{"a":NaN}')
 
 
-# The examples that stand in the sections themselves.
+# The examples in the sections themselves.
 
 ARRAYS = b'{"d":[4,8,"yak",15],"o":[16,23,8],"e":[]}'
 NESTED = b'{"o":{"arr":["p","q"],"c":{"A":"x","L":[{"k":"k1","v":1},{"k":"k2","v":2}]}}}'

@@ -1,4 +1,4 @@
-"""What is refused, where and why (2.1, 14.7): every refusal names a reason and a character."""
+"""Refused expressions (2.1, 14.7): every refusal names a reason and a character."""
 
 import pytest
 from hypothesis import given
@@ -175,11 +175,11 @@ def test_positions_of_nodes(text: str, positions: list[int]) -> None:
     assert found == positions
 
 
-# Whatever the text
+# Arbitrary texts
 
 
 def refusal_of(text: str | bytes) -> ExpressionError | None:
-    """What an expression is refused for; nothing but an ExpressionError may come."""
+    """The refusal of an expression, if any; exceptions other than ExpressionError are not allowed."""
     try:
         compile_expression(text, Usage.PROJECTION)
     except ExpressionError as error:

@@ -1,4 +1,4 @@
-"""Functions beside the shipped ones: an instance's own and those of the legacy module (expressions.md §10.11)."""
+"""Functions beside the built-in ones: an instance's own, and those of the legacy module (expressions.md §10.11)."""
 
 import time
 from asyncio import CancelledError
@@ -33,7 +33,7 @@ def value_of(text: str, functions: Functions, message: bytes = b"{}") -> Result:
 
 
 def test_an_own_function_is_called_with_first_values() -> None:
-    """expressions.md §10.11, §9: arrays count as their first element; a container has no value."""
+    """expressions.md §10.11, §9: an array is passed as its first element; a container has no value."""
     seen: list[tuple[object, ...]] = []
     functions = with_own("SEEN", lambda *given: seen.append(given))
     message = b'{"a":[7,8],"b":"t\\u0041","c":{"d":1},"e":null,"f":1.5,"g":true,"h":18446744073709551615}'
@@ -59,22 +59,22 @@ def test_an_own_function_is_called_with_first_values() -> None:
         (b"", None),
     ],
 )
-def test_what_an_own_function_gives_is_a_value(given: object, value: Result) -> None:
+def test_the_result_of_an_own_function_is_a_value(given: object, value: Result) -> None:
     made = value_of("F()", with_own("F", lambda: given))
     assert made == value
     assert type(made) is type(value)
 
 
 @pytest.mark.parametrize("given", [[1], (), object(), 10**400, "\ud800"])
-def test_what_is_no_value_is_null_and_counted(given: object) -> None:
+def test_a_result_that_is_no_value_is_null_and_counted(given: object) -> None:
     functions = with_own("F", lambda: given)
     assert value_of("F()", functions) is None
     assert functions.own["F"].failures == 1
     assert functions.own["F"].last_failure
 
 
-def test_what_is_too_long_is_null_and_counted() -> None:
-    """expressions.md §10.11: as anything else that goes wrong with what a function gives."""
+def test_a_result_that_is_too_long_is_null_and_counted() -> None:
+    """expressions.md §10.11: a result that is too long is handled like any other invalid result."""
     functions = with_own("F", lambda: b"x" * 2000)
     program = compile_expression("F() IS NULL", functions=functions).program
     assert program is not None
@@ -85,8 +85,8 @@ def test_what_is_too_long_is_null_and_counted() -> None:
     assert functions.own["F"].last_failure.startswith("MemoryError: ")
 
 
-def test_a_failing_function_gives_null_and_says_why() -> None:
-    """One message must not end an expression that is good for others."""
+def test_a_failing_function_gives_null_and_the_reason() -> None:
+    """One message must not disable an expression that works for others."""
     functions = with_own("HALF", lambda value: 10 // value, 1, 1)
     expression = compile_expression("HALF(/a) = 5 OR /b = 1", functions=functions)
     assert delivers(expression, b'{"a":2}')
@@ -184,7 +184,7 @@ def test_words_of_operators_may_name_a_function(name: str) -> None:
     assert value_of(f"{name}(4) + 1", with_own(made, lambda value: value, 1, 1)) == 5
 
 
-def test_the_machine_takes_no_function_that_is_not_there() -> None:
+def test_the_machine_refuses_an_unknown_function() -> None:
     with pytest.raises(ValueError, match="no such user function, at instruction 0"):
         Program([OPCODES["CALL_USER"], OPCODES["END"]], [], [], [], 10)
     with pytest.raises(TypeError):
@@ -225,7 +225,7 @@ def test_legacy_functions_in_utc(text: str, value: Result) -> None:
 
 @pytest.fixture
 def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Sets the time zone of the process for a test."""
+    """Set the time zone of the process for a test."""
 
     def set_to(name: str) -> None:
         monkeypatch.setenv("TZ", name)
@@ -237,7 +237,7 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
 
 
 def test_legacy_functions_in_local_time(zone: Callable[[str], None]) -> None:
-    """expressions.md §10.11: east of Greenwich is positive, and days are those of the zone."""
+    """expressions.md §10.11: offsets east of Greenwich are positive, and days are those of the zone."""
     zone("XST-5:30")
     assert value_of("TIMEZONEOFFSET()", LEGACY) == 5 * 3600 + 1800
     assert value_of("DATE(1264413840)", LEGACY) == 1264377600 - 19800
@@ -248,7 +248,7 @@ def test_legacy_functions_in_local_time(zone: Callable[[str], None]) -> None:
 
 
 def test_a_legacy_date_on_the_day_of_a_change_of_the_clock(zone: Callable[[str], None]) -> None:
-    """The day begins in winter time when its noon is in summer time: 2024-03-31, 23:00 UTC of the day before."""
+    """With summer time at noon, the day may begin in winter time: 2024-03-31, 23:00 UTC of the day before."""
     zone("CET-1CEST,M3.5.0,M10.5.0/3")
     assert value_of("DATE(1711886400)", LEGACY) == 1711839600
     assert value_of("DATE(1711886400) - DATE_UTC(1711886400)", LEGACY) == -3600

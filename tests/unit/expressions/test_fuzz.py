@@ -1,4 +1,4 @@
-"""Whatever stands in an expression: no crash, no hang. It is compiled, or refused with an ExpressionError."""
+"""Arbitrary expressions cause no crash and no hang. Each one is compiled, or refused with an ExpressionError."""
 
 from collections.abc import Sequence
 
@@ -72,7 +72,7 @@ PIECES += [
 
 @st.composite
 def mutated(draw: st.DrawFn, seeds: Sequence[bytes], pieces: Sequence[bytes]) -> bytes:
-    """Something valid with a few changes."""
+    """A valid expression with a few changes."""
     text = draw(st.sampled_from(seeds))
     for _ in range(draw(st.integers(1, 6))):
         at = draw(st.integers(0, len(text)))

@@ -1,4 +1,4 @@
-"""What is an expression and what it means: lexical rules, grammar, precedence, constructed fields.
+"""The grammar and meaning of expressions: lexical rules, grammar, precedence, constructed fields.
 
 Sections are those of docs/spec/expressions.md (2.1 grammar, 2.2 lexical rules, 6 precedence, 11 constructors).
 """
@@ -199,7 +199,7 @@ def test_pattern(text: str, pattern: bytes, raw: bool) -> None:
 
 
 def test_pattern_of_a_replacement() -> None:
-    """Only the pattern is passed on as it is; the replacement is a value like others."""
+    """Only the pattern is passed on unchanged; the replacement is a value like others."""
     call = parsed(r"regexp_replace(/a, '\t(b)', '\t')")
     assert call == Call("REGEXP_REPLACE", (A, Pattern(rb"\t(b)", False), n(b"\t")))
 
@@ -405,7 +405,7 @@ def test_comparisons_differ_from_left_to_right() -> None:
         ("/a IS\nNOT\nNULL", "/a IS NOT NULL"),
         ("1>2", "1 > 2"),
         ("'a'<='b'", "'a' <= 'b'"),
-        # words that are keywords elsewhere are names of functions and steps where an operand stands
+        # words that are keywords elsewhere are names of functions and steps in the place of an operand
         ("MOD(5, 3) MOD 2", "mod(5,3) % 2"),
         ("OR(1) OR AND(2)", "or(1) OR and(2)"),
         ("IN(1) IN (IN(2))", "in(1) IN (in(2))"),

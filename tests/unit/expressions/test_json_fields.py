@@ -1,5 +1,7 @@
-"""Fields of JSON messages against the json module: a document that is valid is read as that reads it, whatever is
-wanted of it; one that is damaged is either reported as unparsable or gives what was right as far as it was read.
+"""Fields of JSON messages against the json module.
+
+A valid document gives the same values as in that module, for any wanted paths. A damaged one is reported as unparsable,
+or gives the values before the damage.
 """
 
 import json
@@ -54,13 +56,13 @@ def json_messages(draw: st.DrawFn) -> bytes:
         separators=(",", ":") if style == 3 else None,
     )
     if style == 3 and document:
-        # Once more with other members in front of and behind the same keys.
+        # The keys are repeated, with other members before and behind them.
         text = text[:-1] + ',"zz":{"a":"]}"},' + text[1:]
     return text.encode("utf-8", "surrogatepass")
 
 
 def paths_of(place: reference.Json, above: Path = ()) -> list[Path]:
-    """All paths of a message, and some that lead nowhere or to a subscript."""
+    """All paths of a message, and some that lead to nothing or to a subscript."""
     found: list[Path] = [above] if above else []
     if isinstance(place, reference.Object):
         for name, value in place.items():
@@ -74,7 +76,7 @@ def paths_of(place: reference.Json, above: Path = ()) -> list[Path]:
 def read(
     message: bytes, paths: Sequence[Path], early_termination: bool = True
 ) -> tuple[bool, list[list[object]]]:
-    """What the extractor finds: whether it could be parsed, and the values by path."""
+    """The extractor's result: whether the message could be parsed, and the values by path."""
     fields = FieldSet()
     slots = [fields.add(path) for path in paths]
     values = FieldValues()
@@ -103,14 +105,14 @@ def assert_same(found: list[object], expected: list[object], what: object) -> No
 @example(b'{"a":"\xff\xc3","\xff":2,"b":"\xed\xa0\x80"}')
 @example(b' \r\n\t{ "a" : [ ] , "b" : [ { } ] , "k" : { "a" : null } } \n')
 @example(b'{"a":"0123456789abcde\\"0123456789abcdef","b":"0123456789abcdef\\\\","k":"\\u0000"}')
-def test_every_path_is_what_the_json_module_says(message: bytes) -> None:
+def test_every_path_is_as_in_the_json_module(message: bytes) -> None:
     document = reference.parse_json(message)
     paths = paths_of(document)
     parsed, found = read(message, paths)
     assert parsed
     for path, values in zip(paths, found, strict=True):
         assert_same(values, expected_of(document, path), path)
-        # Alone, when reading may end early, it is the same.
+        # A path alone, when reading may end early, has the same values.
         parsed, [alone] = read(message, [path])
         assert parsed
         assert_same(alone, values, path)
@@ -133,7 +135,7 @@ nested = st.recursive(
 @example({"a": [{"k": [{"a": 1}, {"a": 2}]}, {"k": [{"a": 3}]}]}, [b"a", b"k", 0, b"a"])
 @example({"a": {"k": 1}}, [b"a", 0, b"k"])
 def test_subscripts_within_a_path_select_of_each_array(document: object, steps: list[bytes | int]) -> None:
-    """Arrays in arrays are as if flat, and what is no array is its own first element."""
+    """Nested arrays are flattened, and a value that is no array is its own first element."""
     path = tuple(
         step
         for place, step in enumerate(steps)
@@ -146,14 +148,14 @@ def test_subscripts_within_a_path_select_of_each_array(document: object, steps: 
     assert_same(values, expected_of(reference.parse_json(message), path), path)
 
 
-def test_subscripts_within_a_path_cost_no_more_than_the_message_is_long() -> None:
+def test_subscripts_within_a_path_cost_time_in_proportion_to_the_message() -> None:
     opening = b'{"a":' + b"[" * 90
     message = opening * 10 + b"1" + b"]" * 90 + (b"}" + b"]" * 90) * 9 + b"}"
     assert read(message, [(b"a", 0) * 9 + (b"a",)]) == (True, [[1]])
 
 
 FULL = b'{"z":[' + b"[]," * 2000 + b'1],"x":1}'
-"""More tokens than any window of another message has."""
+"""This message has more tokens than any window of another message."""
 
 
 @EXAMPLES
@@ -162,10 +164,10 @@ FULL = b'{"z":[' + b"[]," * 2000 + b'1],"x":1}'
 @example(b'{"a":{"b":5,"d":1', [0, 0], None)
 @example(b'{"a":{"b":5 5}}', [0, 0], None)
 @example(b'{"a":{"b":5,"c":[{"c":1' + b" " * 1010 + b",,,", [0, 0, 0], None)
-def test_nothing_is_left_of_an_earlier_message(
+def test_nothing_of_an_earlier_message_remains(
     message: bytes, subscripts: list[int], data: st.DataObject | None
 ) -> None:
-    """Damaged messages, and paths whose steps are values and first elements at once: these are read twice."""
+    """Damaged messages, and paths whose steps are values and first elements at once, which are read twice."""
     if data is not None and message:
         place = data.draw(st.integers(0, len(message) - 1))
         piece = data.draw(st.sampled_from([b"", b",", b"x", b"]", b"}", b'"', b" ", b"5"]))
@@ -183,7 +185,7 @@ def test_nothing_is_left_of_an_earlier_message(
 
 @EXAMPLES
 @given(json_messages(), st.data())
-def test_a_message_cut_off_gives_what_was_right_or_is_unparsable(message: bytes, data: st.DataObject) -> None:
+def test_a_truncated_message_gives_right_values_or_is_unparsable(message: bytes, data: st.DataObject) -> None:
     document = reference.parse_json(message)
     paths = paths_of(document)
     wanted = data.draw(st.lists(st.sampled_from(paths), min_size=1, max_size=3, unique=True))
@@ -192,7 +194,7 @@ def test_a_message_cut_off_gives_what_was_right_or_is_unparsable(message: bytes,
         if not parsed:
             continue
         if message[:end].strip():
-            # Read as far as that needed: all that was wanted was there.
+            # The message was read as far as needed: all wanted fields were found.
             for path, values in zip(wanted, found, strict=True):
                 assert_same(values, expected_of(document, path), (path, end))
         else:
@@ -201,7 +203,7 @@ def test_a_message_cut_off_gives_what_was_right_or_is_unparsable(message: bytes,
 
 @EXAMPLES
 @given(json_messages(), st.integers(0), st.binary(max_size=4), st.integers(0, 4))
-def test_a_damaged_message_gives_what_the_json_module_says_or_is_unparsable(
+def test_a_damaged_message_is_read_as_by_the_json_module_or_is_unparsable(
     message: bytes, place: int, put: bytes, cut: int
 ) -> None:
     at = place % (len(message) + 1)
@@ -223,7 +225,7 @@ def test_a_damaged_message_gives_what_the_json_module_says_or_is_unparsable(
         st.binary(max_size=80), st.text(alphabet='{}[]":,\\ \n1e.-tfnulraes', max_size=80).map(str.encode)
     )
 )
-def test_random_bytes_do_not_hurt(message: bytes) -> None:
+def test_random_bytes_cause_no_crash(message: bytes) -> None:
     paths: list[Path] = [(b"a",), (b"a", b"b"), (b"a", 1, b"k"), (b"",)]
     for early_termination in (True, False):
         parsed, found = read(message, paths, early_termination)
@@ -253,7 +255,7 @@ def test_of_repeated_keys_the_first_or_the_last_counts(members: list[tuple[str, 
         parsed, found = read(message, paths, early_termination)
         assert parsed
         for path, values in zip(paths, found, strict=True):
-            # Names within the values are repeated nowhere, so that only the order of the members differs.
+            # Names within the values occur only once, so that only the order of the members differs.
             assert_same(values, expected_of(document, path), path)
 
 
@@ -264,7 +266,7 @@ def test_of_keys_repeated_at_several_levels_the_last_counts_at_each() -> None:
     assert read(message, paths) == (True, [[1], [2, 3], [4], [11, 12], []])
 
 
-def test_repeated_keys_cost_no_more_than_the_message_is_long() -> None:
+def test_repeated_keys_cost_time_in_proportion_to_the_message() -> None:
     count = 200_000
     message = b'{"o":[' + b'{"a":1,"a":2},' * count + b"3]}"
     assert read(message, [(b"o", b"a")], early_termination=False) == (True, [[2] * count])
@@ -275,7 +277,7 @@ def test_repeated_keys_cost_no_more_than_the_message_is_long() -> None:
     assert found[0] == [2]
 
 
-def test_many_subscripts_cost_no_more_than_the_message_is_long() -> None:
+def test_many_subscripts_cost_time_in_proportion_to_the_message() -> None:
     fields = FieldSet((b"a", number, b"x") for number in range(0, 100_000, 50))
     values = FieldValues()
     message = b'{"a":[' + b",".join(b'{"x":%d}' % number for number in range(200_000)) + b"]}"
@@ -285,7 +287,7 @@ def test_many_subscripts_cost_no_more_than_the_message_is_long() -> None:
     ]
 
 
-def test_objects_in_one_another_that_are_all_wanted_cost_no_more_than_the_message_is_long() -> None:
+def test_nested_objects_that_are_all_wanted_cost_time_in_proportion_to_the_message() -> None:
     paths: list[Path] = [(b"a",) * depth for depth in range(1, 900)]
     for leaf, expected in ((b"1", [...]), (b"[{}]", [])):
         message = b'{"a":' * 950 + b"[" + b"[]," * 1_000_000 + leaf + b"]" + b"}" * 950
@@ -293,7 +295,7 @@ def test_objects_in_one_another_that_are_all_wanted_cost_no_more_than_the_messag
 
 
 def test_a_container_has_a_value_if_there_is_a_leaf_in_it() -> None:
-    """expressions.md §14.4, with leaves in front of it, in it, and behind it."""
+    """expressions.md §14.4, with leaves before the container, in it, and behind it."""
     paths: list[Path] = [(b"a",), (b"a", b"b"), (b"a", b"b", b"c"), (b"d",), (b"e",)]
     message = b'{"a":{"b":{"c":{}}},"d":{"x":[{}]},"e":{"y":1}}'
     assert read(message, paths) == (True, [[], [], [], [], [...]])
@@ -312,7 +314,7 @@ def test_deep_messages_are_read(depth: int) -> None:
 
 
 @pytest.mark.parametrize("opening", [b'{"a":', b"[", b'{"b":', b'{"a":[', b'"'])
-def test_messages_of_any_depth_do_not_hurt(opening: bytes) -> None:
+def test_messages_of_any_depth_cause_no_crash(opening: bytes) -> None:
     for message in (
         opening * 1_000_000,
         b'{"a":' + opening * 1_000_000,
@@ -321,15 +323,15 @@ def test_messages_of_any_depth_do_not_hurt(opening: bytes) -> None:
         read(message, [(b"a",), (b"a",) * 500, (b"a", 0, b"a")])
 
 
-def test_what_is_stepped_over_may_be_of_any_depth() -> None:
+def test_skipped_values_may_have_any_depth() -> None:
     message = b'{"b":' + b"[" * 100_000 + b"]" * 100_000 + b',"a":1}'
     assert read(message, [(b"a",)]) == (True, [[1]])
 
 
 @EXAMPLES
 @given(st.text(max_size=30), st.binary(max_size=30))
-def test_bytes_of_strings_pass_through(text: str, binary: bytes) -> None:
-    """Invalid UTF-8 too."""
+def test_bytes_of_strings_are_unchanged(text: str, binary: bytes) -> None:
+    """This includes invalid UTF-8."""
     assume(not set(b'"\\') & set(binary))
     message = b'{"a":"' + binary + b'","b":' + json.dumps(text).encode() + b"}"
     parsed, found = read(message, [(b"a",), (b"b",)])
@@ -361,7 +363,7 @@ def values_of(message: bytes, path: Path) -> list[object]:
 
 
 def test_a_message_has_a_bounded_number_of_values() -> None:
-    """Each takes memory of its own, however short it is."""
+    """Each value takes memory of its own, however short it is."""
     message = b'{"a":[' + b"1," * 5000 + b"1]}"
     assert JsonExtractor().read(message, FieldSet([(b"a",)]), FieldValues(nodes_max=6000))
     with pytest.raises(MemoryError, match="more than 5000 values"):
@@ -380,7 +382,7 @@ def test_without_early_termination_everything_is_parsed(message: bytes) -> None:
 
 @EXAMPLES
 @given(json_messages(), st.data())
-def test_without_early_termination_what_is_valid_is_what_the_json_module_says(
+def test_without_early_termination_valid_messages_are_as_in_the_json_module(
     message: bytes, data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(message)))
@@ -406,5 +408,5 @@ def refuse(constant: str) -> object:
 @pytest.mark.parametrize(
     "message", [b'{"b":{]}', b'{"a":1,"b":{]}', b'{"b":{"c":tru}}', b'{"b":[{"c":1 2}]}']
 )
-def test_a_container_that_is_asked_for_is_parsed(message: bytes) -> None:
+def test_a_container_that_is_wanted_is_parsed(message: bytes) -> None:
     assert not JsonExtractor().read(message, FieldSet([(b"b",)]), FieldValues())

@@ -1,6 +1,7 @@
-"""The index with which JSON messages are read, against a byte-by-byte model, and what may go wrong at its seams.
+"""The index with which JSON messages are read, against a byte-by-byte model, and cases at its limits.
 
-64 bytes are looked at at once, and windows of 1,024 bytes one after the other; names are told by how they begin.
+The reader handles 64 bytes at once, and windows of 1,024 bytes one after the other. Names are told apart by their first
+bytes.
 """
 
 import json
@@ -15,9 +16,9 @@ from tests.unit.expressions.test_json_fields import EXAMPLES, Path, json_message
 
 
 def tokens_one_by_one(text: bytes) -> tuple[list[int], list[int]]:
-    """Places of braces and brackets, and of backslashes in strings; where strings begin; all behind the first byte.
+    """The places of braces, brackets and backslashes in strings, and those of strings, behind the first byte.
 
-    Up to where there is a value without need, or none in need.
+    The lists end at a value in the wrong place, or at a missing value.
     """
     found: list[int] = []
     strings: list[int] = []
@@ -84,7 +85,7 @@ pieces = st.sampled_from(
 
 
 def openings_of(name: bytes) -> list[bytes]:
-    """What the text of a member of this name begins with, three bytes or nothing."""
+    """The possible first three bytes of a member's text with this name, or an empty text for an empty name."""
     if not name:
         return [b""]
     return [(name + b'"' + behind)[:3] for behind in (b":", b",", b"}", b"]", b" ", b"\t", b"\n", b"\r")]
@@ -120,7 +121,7 @@ def test_tokens_are_found_in_blocks_as_byte_by_byte(text: bytes, shift: int, nam
     tokens_of(b'{"other":1', FieldSet([(b"status",)]), plain=False) != [],
     reason="needs a processor with wide registers",
 )
-def test_members_that_nobody_wants_leave_no_token() -> None:
+def test_unwanted_members_leave_no_token() -> None:
     message = b'{"stop":1,"status":"stable","state":"stop","":"","a":"\xff\xfe\xfd","z":[]}'
     everything = tokens_of(message, FieldSet([(b"status",)]), plain=False)
     assert everything == [
@@ -163,8 +164,8 @@ def test_names_that_differ_in_one_byte_are_told_apart(length: int) -> None:
 
 
 @pytest.mark.parametrize("path", [(b"a", b"b"), (b"a", 0, b"b"), (b"a", 0, b"b", 0, b"c")])
-def test_nothing_is_read_behind_the_last_value_that_is_wanted(path: Path) -> None:
-    """47: whether or not what it is in must be read twice, as itself and as its own first element."""
+def test_nothing_is_read_behind_the_last_wanted_value(path: Path) -> None:
+    """47: this also holds if its container must be read twice, as itself and as its own first element."""
     value = b'{"c":5}' if path[-1] == b"c" else b"5"
     assert read(b'{"a":{"x":{},"b":%s,"e":[}}}' % value, [path]) == (True, [[5]])
 
@@ -206,11 +207,11 @@ def test_only_names_of_members_at_the_path_are_taken(message: bytes, expected: l
         b'{"x":1\\","a":1}', b'{"x":\\"a":1}', b'{"x":1,\\"a":1}',
     ],
 )  # fmt: skip
-def test_what_is_wrong_around_what_is_wanted_is_unparsable(message: bytes) -> None:
+def test_errors_around_wanted_values_are_unparsable(message: bytes) -> None:
     assert not read(message, [*WANTED, (b"missing",)])[0]
 
 
-def test_what_nobody_wants_is_looked_at_for_strings_brackets_and_what_follows_what() -> None:
+def test_unwanted_values_are_checked_for_strings_brackets_and_order_only() -> None:
     """expressions.md §12.3: a message is parsed as far as needed."""
     for message in (b'{"x":tru,"a":1}', b'{"x","a":1}', b'{"x":{1:2,"y":[3}},"a":1}', b'{"x":"\\x","a":1}'):
         assert read(message, [(b"a",)]) == (True, [[1]])
@@ -226,8 +227,8 @@ def test_what_nobody_wants_is_looked_at_for_strings_brackets_and_what_follows_wh
 
 @pytest.mark.parametrize("fill", [b'"', b"\\\\", b'\\"', b"{", b"x"])
 @pytest.mark.parametrize("length", [*range(960, 1090, 7), 2000, 2048, 3100])
-def test_what_crosses_windows_is_read_as_a_whole(fill: bytes, length: int) -> None:
-    """Long strings with quotes and backslashes, containers in containers, in front of what is wanted and in it."""
+def test_values_across_windows_are_read_as_a_whole(fill: bytes, length: int) -> None:
+    """Long strings with quotes and backslashes, and nested containers, before the wanted value and in it."""
     inner = fill.decode() * (length // len(fill))
     document = {
         "fill": inner,

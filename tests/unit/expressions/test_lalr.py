@@ -1,4 +1,4 @@
-"""The parser's tables are those of the grammar, and mean to our parser what they mean to Lark, which made them."""
+"""The parser's tables are those of the grammar, and parse as in Lark, which made them."""
 
 import random
 import subprocess
@@ -41,7 +41,7 @@ TEXTS = (
 
 
 class Branches:
-    """A builder that makes a tree of whatever comes."""
+    """A builder that makes a tree of any nodes."""
 
     def __getattr__(self, name: str) -> Callable[[list[Any]], Any]:
         return lambda children: (name, *children)
@@ -71,7 +71,7 @@ def lark() -> Lark:
 
 
 @pytest.mark.parametrize("start", make_tables.STARTS)
-def test_texts_are_read_as_lark_reads_them(lark: Lark, start: str) -> None:
+def test_texts_are_parsed_as_by_lark(lark: Lark, start: str) -> None:
     ours = Parser(shipped_tables(), Branches())
     read = refused = 0
     for text in texts():
@@ -110,7 +110,7 @@ def test_the_tables_are_those_of_the_grammar() -> None:
     ],
 )
 def test_nothing_needs_lark(code: str) -> None:
-    """It is there for those who change the grammar."""
+    """Lark is needed only to change the grammar."""
     subprocess.run(
         [sys.executable, "-P", "-c", f"import sys; sys.modules['lark'] = None; {code}"],
         env={"PYTHONPATH": package_path()},

@@ -1,4 +1,4 @@
-"""Hostile expressions fail cleanly, large ones work, and neither takes time out of proportion."""
+"""Hostile expressions fail cleanly, large ones work, and both take time in proportion to their length."""
 
 import sys
 import time
@@ -19,7 +19,7 @@ def refused(text: str | bytes) -> ExpressionError:
     return caught.value
 
 
-# Each makes an expression that is so many levels deep.
+# Each makes an expression with that many levels.
 NESTINGS: dict[str, Callable[[int], str]] = {
     "parentheses": lambda depth: "(" * (depth - 1) + "/a" + ")" * (depth - 1),
     "negations": lambda depth: "NOT " * (depth - 1) + "/a",
@@ -62,7 +62,7 @@ def test_parentheses_side_by_side_are_not_nested() -> None:
 @pytest.mark.parametrize(
     "member", ["'(", '"(', r"'\'(", r"'\\('.(", "r'(", 'r"(', r"R'\'.(", "/a IN ('('),'("]
 )
-def test_parentheses_in_strings_are_none(member: str) -> None:
+def test_parentheses_in_strings_do_not_count(member: str) -> None:
     quote = '"' if '"' in member else "'"
     if "." in member:  # a string that ends, and one that begins
         before, after = member.split(".")
@@ -70,12 +70,12 @@ def test_parentheses_in_strings_are_none(member: str) -> None:
     compile_expression(f"/a IN ({', '.join([member + quote] * (2 * DEPTH_MAX))})")
 
 
-def test_parentheses_in_strings_after_keywords_that_end_with_r_are_none() -> None:
+def test_parentheses_in_strings_after_keywords_that_end_with_r_do_not_count() -> None:
     r"""In OR'\'' the R does not make the string a raw one, which would end at the second quote."""
     compile_expression("/a" + r" OR'\''+'('" * (3 * DEPTH_MAX))
 
 
-def test_parentheses_in_names_are_none() -> None:
+def test_parentheses_in_names_do_not_count() -> None:
     compile_expression(" OR ".join(["[/a (b]"] * (2 * DEPTH_MAX)))
 
 
@@ -115,7 +115,7 @@ def test_ten_thousand_members() -> None:
 
 
 def growth(make: Callable[[int], str], small: int) -> float:
-    """How much more memory the compilation of something eight times as large allocates at its peak."""
+    """The growth of peak memory when an expression eight times as large is compiled."""
     peaks = []
     for size in (small, 8 * small):
         text = make(size)
@@ -129,7 +129,7 @@ def growth(make: Callable[[int], str], small: int) -> float:
 
 
 def seconds(make: Callable[[int], str], size: int) -> float:
-    """CPU time of the best of three."""
+    """The CPU time of the fastest of three calls."""
     text = make(size)
     best = float("inf")
     for _ in range(3):
@@ -151,7 +151,7 @@ LARGE: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("kind", LARGE)
 def test_large_expressions_are_not_quadratic(kind: str) -> None:
-    """16 times the size: about 16 times the work of the processor. Quadratic would be 256 times."""
+    """16 times the size takes about 16 times the processor time. Quadratic would be 256 times."""
     small = seconds(LARGE[kind], 125)
     large = seconds(LARGE[kind], 2000)
     assert large < 80 * small

@@ -1,4 +1,4 @@
-"""What is made for compiling is made once, before the processes of a server are forked."""
+"""Tables and patterns of the compiler are made once, before the processes of a server are forked."""
 
 import subprocess
 import sys
@@ -19,6 +19,6 @@ print("compiled")
 """
 
 
-def test_the_first_filter_waits_for_nothing_that_all_filters_need() -> None:
+def test_the_first_filter_compiles_no_pattern_of_the_parser() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=60)
     assert done.stdout == "compiled\n", done.stderr

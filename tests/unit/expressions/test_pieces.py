@@ -1,4 +1,4 @@
-"""Constants of a list and plain comparisons, which the grammar reads in one piece: the trees are those of their parts.
+"""Constants of a list and plain comparisons, which the grammar reads in one piece, give the trees of their parts.
 
 A part in parentheses is read by itself, and parentheses leave no node.
 """
@@ -41,7 +41,7 @@ def test_lists(members: list[tuple[str, str, str]], operator: str) -> None:
     try:
         apart = parsed(f"/a {operator} ({','.join(f'({member})' for _, member, _ in members)})")
     except ExpressionError:
-        return  # a string of bytes that are none
+        return  # a string whose bytes are not UTF-8
     together = parsed(f"/a {operator} ({','.join(map(''.join, members))})")
     assert same(together, apart)
 
@@ -50,7 +50,7 @@ def test_lists(members: list[tuple[str, str, str]], operator: str) -> None:
 def test_comparisons(field: str, before: str, operator: str, between: str, value: str, after: str) -> None:
     apart = parsed(f"({field}) {operator} ({value}) OR /z")
     text = f"{field}{before}{operator}{between}{value}{after}"
-    if value not in ("/b = 1", "'x' LIKE 'y'", "NOT /b"):  # which without parentheses is another expression
+    if value not in ("/b = 1", "'x' LIKE 'y'", "NOT /b"):  # without parentheses this is another expression
         assert same(parsed(f"{text} OR /z"), apart)
         assert same(parsed(f"F({text}, 1)"), parsed(f"F(({field}) {operator} ({value}), 1)"))
 
@@ -72,8 +72,8 @@ def test_comparisons(field: str, before: str, operator: str, between: str, value
         "/a = 5 / 2",
     ],
 )
-def test_what_is_part_of_something_larger(text: str) -> None:
-    """Blanks before an operator take nothing from it: a field with a subscript is never read in one piece."""
+def test_parts_of_larger_expressions(text: str) -> None:
+    """Blanks before an operator belong to neither side. A field with a subscript is never read in one piece."""
     assert repr(parsed(text)) == repr(parsed(text.replace("/a", "/a[0]"))).replace(
         "element=0", "element=None"
     )
@@ -91,8 +91,8 @@ def test_places() -> None:
     assert (compared.position, compared.left.position, compared.right.position) == (6, 0, 10)
 
 
-def test_a_string_in_a_pattern_place_keeps_how_it_was_written() -> None:
-    """What is read in one piece may be the pattern of a function."""
+def test_a_string_in_a_pattern_place_keeps_its_notation() -> None:
+    """A string read in one piece may be the pattern of a function."""
     found = parsed(r"/a IN ('\\d', '2', '3', '4', '5', '6', '7', '8', '9', '\\d')")
     assert isinstance(found, In)
     first, *_, last = found.members

@@ -1,9 +1,10 @@
-"""Compiler, scanner and machine against the reference evaluator, over expressions and messages made to meet.
+"""Compiler, scanner and machine against the reference evaluator, over generated expressions and messages.
 
-Expressions are made as text, of few fields and few values, so that they often agree in something; every construct of
-the grammar that filters may hold occurs. A difference of type counts as one, and so do NaN for another NaN's place.
-The order of operators is checked by itself, because the reference evaluator believes the parser: what is written
-without parentheses must be the same expression as what is written with all of them.
+Expressions are made as text, of few fields and few values, so that they often agree in a value. Every construct of the
+grammar that filters may contain occurs. A difference of type counts as a difference, and so does NaN in another place.
+
+The order of operators is checked separately, because the reference evaluator uses the parser's tree: a text without
+parentheses must be the same expression as the text with all of them.
 """
 
 import json
@@ -26,7 +27,7 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-# Messages, as text: how numbers and strings are written counts.
+# Messages as text: the notation of numbers and strings counts.
 
 INTEGERS = words("0 1 2 3 5 7 10 42 250 4503599627370497 9223372036854775807 9223372036854775808")
 INTEGERS += ["18446744073709551615", "18446744073709551616"]
@@ -37,7 +38,7 @@ NAMES = ["a", "b", "c", "s", "o", "k", "my field", "a-1", "2"]
 
 
 def json_string(text: str) -> st.SearchStrategy[str]:
-    """Some ways to write a string."""
+    """Several notations of a string."""
     plain = '"' + text + '"'
     return st.sampled_from([plain, plain, plain, '"' + "".join(f"\\u{ord(char):04x}" for char in text) + '"'])
 
@@ -73,7 +74,7 @@ messages = st.one_of(
     json_object(json_scalars), json_object(json_scalars | json_arrays), json_object(json_values)
 ).map(str.encode)
 
-# Expressions. What is written here needs no parentheses round it, wherever it is put.
+# Expressions. None of these texts needs parentheses round it in any place.
 
 fields = st.one_of(
     st.sampled_from(
@@ -117,8 +118,8 @@ PATTERNS = words(
 PATTERNS += words(r"""'(.)\1' '^1\.' '^\d+$' "\x61" '5{1}' 'a\.b' '\w+' '^(a|b)' '(?s)a.' r'a.b' r'.' r''""")
 patterns = st.sampled_from(PATTERNS)
 
-# What expressions are made of: E is an expression, A one or an array, L a literal, P a pattern, Q a string, S a small
-# number, V what IN and its like take, M a list of expressions.
+# Placeholders: E is an expression, A one or an array, L a literal, P a pattern, Q a string, S a small number, V the
+# left side of IN and similar operators, M a list of expressions.
 TEMPLATES = [
     *(f"(E {operator} E)" for operator in words("+ - * / % MOD mod = == != <> < <= > >=")),
     *words(
@@ -188,7 +189,7 @@ TEMPLATES = [
 
 @st.composite
 def expressions(draw: st.DrawFn, depth: int = 3) -> str:
-    """Needs no parentheses round it, wherever it is put."""
+    """An expression that needs no parentheses round it in any place."""
     if depth == 0 or draw(st.integers(0, 2)) == 0:
         return draw(st.one_of(fields, fields, literals))
 
@@ -196,7 +197,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> str:
         match kind[0]:
             case "E":
                 drawn = draw(expressions(depth - 1))
-                # A sign takes no other sign behind it.
+                # No sign may follow a sign.
                 signed = kind.string[kind.start() - 1] in "+-" and drawn[0] in "+-"
                 return f"({drawn})" if signed else drawn
             case "A":
@@ -231,7 +232,7 @@ def agree(text: str, message: bytes) -> None:
     found = evaluate(expression, message)
     assert same(found, expected), f"{text} on {message!r}: {found!r} instead of {expected!r}"
     assert delivers(expression, message) == matches, f"{text} on {message!r}"
-    # Fields that others want change nothing.
+    # Fields wanted by other filters change nothing.
     assert same(evaluate(expression, message, beside=BESIDE), expected)
 
 
@@ -248,7 +249,7 @@ def test_machine_and_reference_agree(text: str, message: bytes) -> None:
     json_object(json_scalars).map(str.encode),
 )
 def test_comparisons_of_a_field_agree(text: str, message: bytes) -> None:
-    """What machines have shortcuts for."""
+    """Comparisons for which the machine has fast paths."""
     agree(text, message)
 
 
@@ -292,7 +293,7 @@ PREDICATES = st.one_of(
     ),
     json_object(json_scalars).map(str.encode),
 )
-def test_predicates_and_what_is_made_of_them_agree(text: str, message: bytes) -> None:
+def test_predicates_and_conditions_made_of_them_agree(text: str, message: bytes) -> None:
     agree(text, message)
 
 
@@ -380,7 +381,7 @@ def test_functions_of_many_values_agree(
 
 # Precedence (section 6): chains of operators without parentheses, and the same with all of them.
 
-# How tightly operators bind. The comparisons do so in the order in which they are documented.
+# The precedence of operators. That of the comparisons follows the order in which they are documented.
 LEVELS = {
     "*": 11,
     "/": 11,
@@ -399,12 +400,15 @@ LEVELS |= {"!=": 4, "<>": 4, "AND": 2, "OR": 1}
 
 
 def parenthesised(parts: list[str]) -> str:
-    """Operands and operators in turn; an operand may begin with NOTs."""
+    """The expression with all parentheses.
+
+    `parts` are operands and operators in turn; an operand may begin with NOTs.
+    """
     return grouped(parts, 0)
 
 
 def grouped(parts: list[str], level: int) -> str:
-    """Take from the front what binds at least as tightly as that."""
+    """Take operators of at least this precedence, with their operands, from the front."""
     operand = parts.pop(0)
     left = "(NOT " + grouped(parts, 3) + ")" if operand == "NOT" else operand
     last = ""
@@ -469,7 +473,7 @@ def test_precedence(chain: list[str]) -> None:
         ("/a BEGINS WITH('x')", '/a begins with ( "x" )'),
     ],
 )
-def test_precedence_of_what_is_no_binary_operator(text: str, whole: str) -> None:
+def test_precedence_of_other_operators(text: str, whole: str) -> None:
     assert compile_expression(text).canonical == compile_expression(whole).canonical
 
 

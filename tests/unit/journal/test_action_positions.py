@@ -1,4 +1,4 @@
-"""The file that tells up to where actions have followed queues."""
+"""The file with the position up to which actions have followed queues."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from amps.journal.names import action_positions_path, unfinished_files, unfinish
 POSITIONS = {("sow-expire-message", "json", "Q.ä \n"): 4096, ("sow-delete-message", "nvfix", "Q"): 1 << 62}
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_it_is_read_as_written(tmp_path: Path) -> None:
     path = action_positions_path(tmp_path, "n")
     assert read_action_positions(path) == {}
     write_action_positions(Disk(), path, POSITIONS)
@@ -39,7 +39,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         b'{"version":1,"positions":[7]}',
     ],
 )
-def test_what_cannot_be_read(tmp_path: Path, content: bytes) -> None:
+def test_malformed_files(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "n.actions"
     path.write_bytes(content)
     with pytest.raises(ActionPositionsDamaged, match=r"n\.actions"):

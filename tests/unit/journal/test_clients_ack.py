@@ -1,4 +1,4 @@
-"""The file with the last message of each publisher: what is written is read, and damage is seen."""
+"""The file with the last message of each publisher: it is read as written, and damage is noticed."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from amps.journal.disk import Disk
 
 
 def summary(*rows: tuple[int, int, int]) -> Rows:
-    """(publisher, last sequence, time)."""
+    """A publisher's (publisher, last sequence, time)."""
     return numpy.array([(publisher, 1, last, time) for publisher, last, time in rows], SUMMARY_DTYPE)
 
 
@@ -27,7 +27,7 @@ def test_later_summaries_count() -> None:
     ack.take(summary((5, 10, 100), (1, 3, 50)))
     ack.take(summary())
     ack.take(summary((1, 4, 200), (9, 1, 200)))
-    ack.take(summary((5, 2, 300)))  # it began anew
+    ack.take(summary((5, 2, 300)))  # the publisher started its sequence again
     assert ack.last_sequences() == {1: 4, 5: 2, 9: 1}
     assert ack.forget_before(201) == 2
     assert ack.last_sequences() == {5: 2}
@@ -35,7 +35,7 @@ def test_later_summaries_count() -> None:
     assert ack.last_sequences() == {5: 2, 7: 8}
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_it_is_read_as_written(tmp_path: Path) -> None:
     path = tmp_path / "x.clients.ack"
     names = {1: "one", 5: "fünf \udc80", 77: "nobody"}
     ack = ClientsAck(4096, 3, 1024, 99, names=names)
@@ -55,7 +55,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
-def test_damage_is_seen(tmp_path: Path) -> None:
+def test_damage_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "x.clients.ack"
     ack = ClientsAck(names={1: "one"})
     ack.take(summary((5, 10, 100), (1, 7, 50)))

@@ -1,4 +1,4 @@
-"""A compressed journal is the journal: byte for byte, record for record, and whatever is wrong with it is seen."""
+"""A compressed journal equals the journal, byte for byte and record for record, and any damage to it is noticed."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ FILE_BYTES = 1 << 20  # four frames
 
 
 class Journals:
-    """A log of three files in one directory: two full ones, both forms of each, and one in use."""
+    """A log of three files in one directory: two full ones, each in both forms, and one in use."""
 
     def __init__(self, path: Path) -> None:
         feeder = Feeder(path, FILE_BYTES)
@@ -44,7 +44,7 @@ class Journals:
         number = 0
         while feeder.journal.number < 2:
             number += 1
-            # Some messages are larger than a frame, many lie across the seam of two.
+            # Some messages are larger than a frame, many lie across the boundary of two.
             size = 400_000 if number % 150 == 0 else chance.randrange(6000)
             payload = chance.randbytes(size // 2) + bytes(size - size // 2)
             parts = RecordParts(payload=payload, publisher_id=publisher_id("p0"))
@@ -85,21 +85,19 @@ def test_zstd_restores_a_compressed_journal(journals: Journals) -> None:
 
 @pytest.mark.parametrize("cache_bytes", [0, FRAME_BYTES, 1 << 30])
 @pytest.mark.parametrize("verify", [True, False])
-def test_a_log_reads_the_same_whatever_fits_into_memory(
-    journals: Journals, cache_bytes: int, verify: bool
-) -> None:
+def test_a_log_reads_the_same_with_any_cache_size(journals: Journals, cache_bytes: int, verify: bool) -> None:
     cache = FrameCache(cache_bytes)
     cursor = LogCursor(journals.directory(cache), 0, 0, verify)
     assert same(read_all(cursor, journals.end), journals.records)
 
 
 def test_readers_at_different_places_share_little_memory(journals: Journals) -> None:
-    """transaction_log.md §2, CompressedJournalCacheMemoryLimit: what one reads takes the other's frames away."""
+    """transaction_log.md §2, CompressedJournalCacheMemoryLimit: frames of one cursor replace the other's."""
     cache = FrameCache(FRAME_BYTES)
     directory = journals.directory(cache)
     cursors = [LogCursor(directory, 0, 0, False) for _ in range(2)]
     taken: list[list[Record]] = [[], []]
-    for _ in range(40):  # the second one is behind by a part of the journal
+    for _ in range(40):  # the second cursor is behind by a part of the journal
         taken[0].append(cursors[0].step(journals.end))  # type: ignore[arg-type]
     chance = random.Random(2)
     while len(taken[1]) < len(journals.records):
@@ -113,8 +111,8 @@ def test_readers_at_different_places_share_little_memory(journals: Journals) -> 
     assert same(taken[1], journals.records)
 
 
-def test_tailers_in_turn_deliver_what_they_should(journals: Journals) -> None:
-    """A run begins with what is in memory then, not with what was there when the last one ended."""
+def test_tailers_in_turn_deliver_all_messages(journals: Journals) -> None:
+    """A run uses the frames in memory at its beginning, not those from the end of the previous run."""
     topics = TopicTable(lambda topic, message_type: (True, False, None, None))
     cache = FrameCache(FRAME_BYTES)
     prefix = journals.storage.prefix
@@ -151,7 +149,7 @@ def test_tailers_in_turn_deliver_what_they_should(journals: Journals) -> None:
         at += len(record.payload)
 
 
-def test_a_scan_says_the_same_of_both_forms(journals: Journals) -> None:
+def test_a_scan_gives_the_same_result_for_both_forms(journals: Journals) -> None:
     for path, content in zip(journals.compressed, journals.contents, strict=True):
         file = open_journal(path)
         packed, plain = scan_file(file, file.start_position), scan_file(content, file.start_position)
@@ -161,10 +159,10 @@ def test_a_scan_says_the_same_of_both_forms(journals: Journals) -> None:
 
 
 @pytest.mark.parametrize("begin", [FILE_HEADER_SIZE, 100_001, FRAME_BYTES - 3, FILE_BYTES // 2])
-def test_a_scan_says_the_same_of_both_forms_when_they_are_damaged(
+def test_a_scan_gives_the_same_result_for_both_forms_when_they_are_damaged(
     journals: Journals, tmp_path: Path, begin: int
 ) -> None:
-    """And of what lies intact beyond."""
+    """This includes the intact records beyond the damage."""
     content = bytearray(journals.contents[1])
     content[begin : begin + 9] = b"\0\0\0damage"
     path = tmp_path / "damaged.gz"
@@ -194,7 +192,7 @@ def test_one_file_alone_can_be_read(journals: Journals) -> None:
     assert same(read_all(cursor, file.start_position + file.size), expected)
 
 
-def test_memory_is_given_back_with_the_file(journals: Journals) -> None:
+def test_memory_is_released_with_the_file(journals: Journals) -> None:
     cache = FrameCache(1 << 30)
     file = LogFile(str(journals.compressed[0]), 0, cache)
     assert file.read(0, FILE_BYTES) == journals.contents[0]
@@ -211,7 +209,7 @@ def test_a_view_of_a_large_message_outlives_the_frames(journals: Journals) -> No
     assert view == journals.contents[0][1000 : 1000 + FRAME_BYTES]
 
 
-def test_damage_anywhere_is_seen(journals: Journals) -> None:
+def test_damage_anywhere_is_noticed(journals: Journals) -> None:
     path = journals.compressed[0]
     image = path.read_bytes()
     chance = random.Random(3)
@@ -241,7 +239,7 @@ def test_damage_anywhere_is_seen(journals: Journals) -> None:
         seek_table([0], 100),
     ],
 )
-def test_a_seek_table_is_not_believed(tmp_path: Path, table: bytes) -> None:
+def test_a_seek_table_is_verified(tmp_path: Path, table: bytes) -> None:
     path = tmp_path / "a.0000000000.journal.gz"
     path.write_bytes(b"\x28\xb5\x2f\xfd\x00" + table)
     with pytest.raises(LogDamaged):
@@ -249,7 +247,7 @@ def test_a_seek_table_is_not_believed(tmp_path: Path, table: bytes) -> None:
 
 
 class FullDisk(Disk):
-    """Has room for so many bytes."""
+    """A disk with room for that many bytes."""
 
     def __init__(self, room_bytes: int) -> None:
         super().__init__()
@@ -264,7 +262,7 @@ class FullDisk(Disk):
 
 @pytest.fixture
 def original(journals: Journals) -> Iterator[Path]:
-    """A journal that is not compressed, and is as it was afterwards."""
+    """A journal that is not compressed, which must be unchanged afterwards."""
     journals.compressed[0].unlink()
     path, content = journals.plain[0], journals.contents[0]
     path.write_bytes(content)
@@ -294,7 +292,7 @@ def test_a_journal_that_is_not_full_is_not_compressed(journals: Journals, origin
         sum(compress_journal(Disk(), journals.storage.path(2), journals.compressed[0]))
 
 
-def test_what_was_written_wrongly_is_not_taken(journals: Journals, original: Path) -> None:
+def test_a_compressed_file_that_was_written_wrongly_is_not_used(journals: Journals, original: Path) -> None:
     class Lying(Disk):
         def write(self, descriptor: int, data: memoryview, offset: int, zeros: int = 0) -> None:
             changed = bytearray(data)
@@ -306,8 +304,8 @@ def test_what_was_written_wrongly_is_not_taken(journals: Journals, original: Pat
     assert original.read_bytes() == journals.contents[0]
 
 
-def test_frames_that_are_given_back_leave_their_neighbours_alone(tmp_path: Path) -> None:
-    """A content shorter than a frame: what lies behind its mapping belongs to another file."""
+def test_released_frames_leave_their_neighbours_alone(tmp_path: Path) -> None:
+    """The content is shorter than a frame: the memory behind its mapping belongs to another file."""
     cache = FrameCache(3 * FRAME_BYTES)
     maps = []
     for number in range(12):

@@ -1,4 +1,4 @@
-"""A file that is written as a whole is there as a whole or not at all; nothing is written beside the log."""
+"""A file written as a whole exists as a whole or not at all, and no file is created outside of the log's directory."""
 
 import errno
 import fcntl
@@ -16,7 +16,7 @@ CALLS = ["open", "write", "sync", "close", "rename", "sync_directory"]
 
 
 class FailingDisk(Disk):
-    """The real one until a certain call, counted from 0, raises."""
+    """The real disk, until the call with that number, counted from 0, raises."""
 
     def __init__(self, fails_at: int | None, failure: BaseException) -> None:
         super().__init__()
@@ -60,9 +60,7 @@ def write(disk: Disk, path: Path) -> None:
 
 
 @pytest.mark.parametrize("existed", [True, False])
-def test_it_is_on_the_device_before_it_has_its_name_and_the_name_afterwards(
-    tmp_path: Path, existed: bool
-) -> None:
+def test_it_is_synced_before_it_has_its_name_and_the_name_afterwards(tmp_path: Path, existed: bool) -> None:
     path = tmp_path / "a"
     if existed:
         path.write_bytes(OLD)
@@ -79,10 +77,10 @@ def test_it_is_on_the_device_before_it_has_its_name_and_the_name_afterwards(
         itertools.product(range(len(CALLS)), [OSError(errno.ENOSPC, "No space left on device"), SystemExit()])
     ),
 )
-def test_a_failure_leaves_the_old_one_or_the_new_one(
+def test_a_failure_leaves_the_old_file_or_the_new_one(
     tmp_path: Path, fails_at: int, failure: BaseException
 ) -> None:
-    """And nothing else, unless the process dies of it."""
+    """No other file is left, unless the process is killed."""
     path = tmp_path / "a"
     path.write_bytes(OLD)
     with pytest.raises(type(failure)):
@@ -92,7 +90,7 @@ def test_a_failure_leaves_the_old_one_or_the_new_one(
         assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_turns_out_to_be_wrong_is_not_kept(tmp_path: Path) -> None:
+def test_a_file_that_turns_out_wrong_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "a"
     disk = Disk()
 
@@ -107,7 +105,7 @@ def test_what_turns_out_to_be_wrong_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_disk_nothing_is_made_in_another_directory_than_expected(tmp_path: Path) -> None:
-    """The mount point of a file system that was unmounted has the path of the log, and is not its directory."""
+    """After a file system was unmounted, its mount point has the path of the log's directory, but is another one."""
     disk = Disk()
     directory = tmp_path / "journal"
     directory.mkdir()
@@ -143,7 +141,7 @@ def test_disk_a_directory_can_be_expected_to_be_the_one_of_before(tmp_path: Path
 def test_filling_writes_zeros_everywhere_and_nowhere_else(
     tmp_path: Path, obstacle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the file system does not let us past its cache, which some say at the first write only."""
+    """This includes file systems without direct writes, some of which refuse them only at the first write."""
     disk = Disk()
     descriptor = disk.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     size_bytes = FILL_BYTES + 3 * PAGE_BYTES

@@ -1,4 +1,4 @@
-"""Reading a journal as entries: windows, compression, damage of every kind, and what a search leaves out."""
+"""Reading a journal as entries: windows, compression, damage of every kind, and skipping during a search."""
 
 import gzip
 import io
@@ -62,7 +62,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_entries_have_everything_that_was_recorded(path: Path) -> None:
+def test_entries_have_all_recorded_fields(path: Path) -> None:
     found, damage = entries_in(path, RecordSearch(include_noops=True))
     assert damage is None
     assert [entry.payload for entry in found] == [record.payload for record in MESSAGES]
@@ -99,7 +99,7 @@ def test_entries_have_everything_that_was_recorded(path: Path) -> None:
         (RecordSearch(end_number=0), []),
     ],
 )
-def test_a_search_gives_what_fits(path: Path, search: RecordSearch, numbers: list[int]) -> None:
+def test_a_search_gives_matching_entries(path: Path, search: RecordSearch, numbers: list[int]) -> None:
     found, damage = entries_in(path, search)
     assert damage is None
     assert [entry.number for entry in found] == numbers
@@ -110,7 +110,7 @@ def as_gzip(data: bytes) -> bytes:
 
 
 def as_zstd(data: bytes) -> bytes:
-    """Several frames and, as a seek table is kept, one that has to be skipped."""
+    """Several frames, and one that must be skipped, as a seek table is stored."""
     compressor = zstandard.ZstdCompressor(write_checksum=True)
     frames = [compressor.compress(data[at : at + 262_144]) for at in range(0, len(data), 262_144)]
     return b"".join(frames) + (0x184D2A5E).to_bytes(4, "little") + (5).to_bytes(4, "little") + b"table"
@@ -135,7 +135,7 @@ def test_records_larger_than_the_window(path: Path, compressed: Callable[[bytes]
     assert damage is None
 
 
-def test_what_follows_the_end_of_file_record_is_not_read(path: Path) -> None:
+def test_bytes_behind_the_end_of_file_record_are_not_read(path: Path) -> None:
     data = journal(MESSAGES, 16384, finished=True)
     path.write_bytes(gzip.compress(data.rstrip(b"\0") + bytes(80)))
     assert entries_in(path)[1] is None
@@ -150,7 +150,7 @@ def test_a_stream_is_read_once(path: Path) -> None:
             file.entries()
 
 
-def test_a_record_that_is_being_written_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_being_written_is_not_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = journal([*MESSAGES, RecordParts(b"the last one", txid=20)], 16384)
     half = whole.index(b"last one")
     path.write_bytes(whole[:half].ljust(16384, b"\0"))
@@ -173,8 +173,8 @@ def test_a_record_that_is_being_written_is_no_damage(path: Path, monkeypatch: py
         [RecordParts(b"short", kind=KIND_TOPIC, topic_id=2)],
     ],
 )
-def test_sealed_nonsense_is_damage(path: Path, records: list[RecordParts]) -> None:
-    """Records whose checksum is right and that no server wrote."""
+def test_malformed_records_with_a_right_checksum_are_damage(path: Path, records: list[RecordParts]) -> None:
+    """Records that no server writes, although their checksum is right."""
     path.write_bytes(journal([*MESSAGES, *records], 16384))
     found, damage = entries_in(path)
     assert len(found) == 3
@@ -183,11 +183,12 @@ def test_sealed_nonsense_is_damage(path: Path, records: list[RecordParts]) -> No
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_whatever_is_damaged_what_is_given_is_right(
+def test_entries_before_any_damage_are_right(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Bytes changed, cut off or put in, plain or compressed, before or after compressing: what comes is a beginning of
-    what was written, and unless it is all of it, the damage is told.
+    """Bytes are changed, cut off or inserted, in plain or compressed journals, before or after compressing.
+
+    The entries read are a beginning of those written, and damage is reported unless they are all.
     """
     path = tmp_path_factory.mktemp("fuzz") / "x.journal"
     whole = journal(MESSAGES, 8192)
@@ -228,10 +229,8 @@ def test_whatever_is_damaged_what_is_given_is_right(
         ), min_size=1, max_size=3
     )
 )  # fmt: skip
-def test_leaving_out_beforehand_loses_nothing(
-    tmp_path_factory: pytest.TempPathFactory, terms: list[bytes]
-) -> None:
-    """`Query.search` reads all entries in which a term stands."""
+def test_skipping_loses_no_match(tmp_path_factory: pytest.TempPathFactory, terms: list[bytes]) -> None:
+    """`Query.search` reads all entries that contain a term."""
     path = tmp_path_factory.mktemp("terms") / "x.journal"
     path.write_bytes(journal(MESSAGES, 8192))
     query = Query(terms)
@@ -241,7 +240,7 @@ def test_leaving_out_beforehand_loses_nothing(
     assert [entry for entry in read if query.finds_entry(entry, entry_text(entry), ())] == wanted
 
 
-def test_a_header_that_lies_is_refused(path: Path) -> None:
+def test_an_inconsistent_header_is_refused(path: Path) -> None:
     for size, start in ((100, 0), (8192, 2**63)):
         path.write_bytes(build_file_header(3, size, start, 1, 1, 2, "inst", True).ljust(8192, b"\0"))
         with pytest.raises(LogDamaged):

@@ -46,14 +46,14 @@ def test_every_entry_is_found_and_no_other(
         assert reader.blocks(topic_id, 65536).tolist() == blocks
 
 
-def test_topics_that_are_not_there(tmp_path: Path) -> None:
+def test_unknown_topics(tmp_path: Path) -> None:
     reader = TopicIndexReader(built(tmp_path / "x", [RecordParts(b"x")], 8192))
     with pytest.raises(IndexError):
         reader.offsets(2)
     assert reader.offsets(1).tolist() == []
 
 
-def test_only_full_and_intact_journals_get_one(tmp_path: Path) -> None:
+def test_only_full_and_intact_journals_get_an_index(tmp_path: Path) -> None:
     path = tmp_path / "x.journal"
     data = journal([RecordParts(b"x")], 8192)
     path.write_bytes(data)
@@ -66,7 +66,7 @@ def test_only_full_and_intact_journals_get_one(tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_no_damage_passes(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_all_damage_is_noticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("index") / "x"
     parts = [RecordParts(b"x", topic_id=n % 2, txid=n + 1) for n in range(5)]
     sound = built(path, parts, 8192)

@@ -1,4 +1,4 @@
-"""Checking several journals at a time says what checking one after the other says, and stops when it is told to."""
+"""Checking several journals in parallel gives the same results as checking them in turn, and can be interrupted."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ FULL = 9
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """By name: a log of nine full journals, of which every third is compressed, and one in use."""
+    """The files of a log by name: nine full journals, of which every third is compressed, and one in use."""
     directory = tmp_path_factory.mktemp("written")
     feeder = Feeder(directory, FILE_BYTES)
     number = 0
@@ -44,7 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 @pytest.fixture
 def directory(files: dict[str, bytes], tmp_path: Path) -> Path:
-    """The log, free to be damaged."""
+    """A copy of the log that a test may damage."""
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
     return tmp_path
@@ -54,7 +54,7 @@ def reports(directory: Path, jobs: int) -> list[FileReport]:
     return list(verify_instance(directory, NAME, jobs=jobs))
 
 
-def test_a_sound_log_is_reported_in_its_order_and_the_progress_is_all_of_it(directory: Path) -> None:
+def test_a_sound_log_is_reported_in_order_and_the_progress_reaches_its_end(directory: Path) -> None:
     told: list[int] = []
     threads = set()
 
@@ -95,7 +95,7 @@ def test_damage_and_gaps_are_the_same_whatever_the_number_of_threads(directory: 
     assert not texts[0] + texts[2] + texts[7] + texts[8] + texts[9]
 
 
-def test_what_cannot_be_read_is_a_problem_and_the_others_are_checked(directory: Path) -> None:
+def test_an_unreadable_file_is_a_problem_and_the_others_are_checked(directory: Path) -> None:
     path = journal_path(directory, NAME, 2)
     path.unlink()
     path.mkdir()
@@ -120,7 +120,7 @@ def test_a_journal_at_two_places_is_checked_at_both(directory: Path, tmp_path: P
 
 @pytest.mark.parametrize("jobs", [1, 4])
 def test_an_interrupted_check_leaves_no_thread(directory: Path, jobs: int) -> None:
-    """As Ctrl-C interrupts it: in the caller's thread."""
+    """Ctrl-C interrupts the check in the caller's thread."""
 
     def interrupt(size: int) -> None:
         raise KeyboardInterrupt
@@ -130,7 +130,7 @@ def test_an_interrupted_check_leaves_no_thread(directory: Path, jobs: int) -> No
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("verify")]
 
 
-def test_who_has_seen_enough_leaves_no_thread(directory: Path) -> None:
+def test_a_check_that_is_closed_early_leaves_no_thread(directory: Path) -> None:
     found = verify_instance(directory, NAME, jobs=2)
     assert next(found).path.name == "journal.0000000000.journal.gz"
     found.close()  # type: ignore[attr-defined]
@@ -138,14 +138,17 @@ def test_who_has_seen_enough_leaves_no_thread(directory: Path) -> None:
 
 
 def test_ctrl_c_ends_the_command_at_once(tmp_path: Path) -> None:
-    """While its threads are busy: status 1 and no traceback. It may have come to its end before, and found damage."""
+    """The command is interrupted while its threads are busy: status 1 and no traceback.
+
+    It may also have ended before, and found damage.
+    """
     for number in range(4):
         size = 64 << 20
         data = build_file_header(number, size, number * size, 1, 1, 2, NAME, True)
         with journal_path(tmp_path, NAME, number).open("wb") as file:
             file.write(data)
             file.truncate(size)
-            # Something beyond the records: all of it has to be looked at.
+            # With bytes beyond the records, the whole file must be read.
             file.seek(FILE_HEADER_SIZE)
             file.write(bytes(8) + b"x")
     process = subprocess.Popen(

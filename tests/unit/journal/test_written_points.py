@@ -1,4 +1,4 @@
-"""Points in a log as people write them: what goes to the server."""
+"""Points in a log in users' notations, and the text sent to the server."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -41,7 +41,7 @@ NOON = datetime(2026, 11, 24, 12, 0, 0, tzinfo=UTC)
         (datetime(99, 1, 2, 3, 4, 5, 6, tzinfo=UTC), "00990102T030405.000006Z"),
     ],
 )
-def test_what_people_write_becomes_what_a_server_reads(written: str | datetime, read: str) -> None:
+def test_usual_notations_become_points_that_a_server_reads(written: str | datetime, read: str) -> None:
     """transaction_log.md §5, client.md §7."""
     assert points_text(written, NOON) == read
 
@@ -62,7 +62,7 @@ def test_what_people_write_becomes_what_a_server_reads(written: str | datetime, 
         "a,b",
     ],
 )
-def test_what_nobody_knows_goes_to_the_server_as_it_is(written: str) -> None:
+def test_unknown_notations_are_sent_unchanged(written: str) -> None:
     assert points_text(written, NOON) == written
 
 

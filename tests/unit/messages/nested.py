@@ -1,4 +1,4 @@
-"""What the tests of nested message types share: documents, paths, and what reading and merging should give.
+"""Shared parts of the tests of nested message types: documents, paths, and expected results of reading and merging.
 
 A document is an `Object` of the reference evaluator, whose scalars are None, bool, int, float and bytes.
 """
@@ -47,7 +47,7 @@ def documents(
 
 
 def paths_of(place: object, above: Path = ()) -> list[Path]:
-    """All paths of a document, some with subscripts on their way, and one at each place that leads nowhere."""
+    """All paths of a document, some with subscripts on their way, and one at each place that leads to nothing."""
     found: list[Path] = [above] if above else []
     if isinstance(place, Object):
         for name, value in place.items():
@@ -62,7 +62,7 @@ def paths_of(place: object, above: Path = ()) -> list[Path]:
 
 
 def found_in(document: Object, path: Path) -> list[object]:
-    """What should be found: the empty string is NULL."""
+    """The expected values at a path. The empty string is NULL."""
     return [None if value == b"" else value for value in values_at(document, path)]
 
 
@@ -73,7 +73,7 @@ def agree(found: Sequence[object], expected: Sequence[object]) -> bool:
 
 
 def assert_read(extractor: Extractor, message: bytes, document: Object) -> None:
-    """Every path of a document is found in the message, with all others and alone, when reading may end early."""
+    """Assert that every path is found in the message, with all others, and alone with early termination."""
     paths = paths_of(document)
     found = read(extractor, message, paths)
     assert found is not None
@@ -85,7 +85,7 @@ def assert_read(extractor: Extractor, message: bytes, document: Object) -> None:
 
 
 def assert_cut_off(extractor: Extractor, message: bytes, document: Object, wanted: list[Path]) -> None:
-    """However a message is cut off, it is unparsable, or all that was wanted was in what is left."""
+    """Assert that each truncated message is unparsable, or gives the values of all wanted paths."""
     read_part = reader(extractor, wanted)
     for end in range(1, len(message)):
         found = read_part(message[:end])
@@ -98,7 +98,10 @@ GIVEN = st.lists(st.tuples(DESTINATIONS, scalars(2**63 - 1) | st.just(OMIT)), ma
 
 
 def merged(document: Object, fields: Sequence[tuple[Destination, object]]) -> Object:
-    """A document with fields changed, one after the other. Of two paths in each other's way only the later counts."""
+    """The document after changing fields one by one.
+
+    If one path is a prefix of another, only the later field counts.
+    """
     made = copied(document)
     for number, (path, value) in enumerate(fields):
         later = [other for other, _ in fields[number + 1 :]]
@@ -130,7 +133,7 @@ def put(place: object, path: Destination, value: object) -> None:
 
 
 def equal(one: object, other: object) -> bool:
-    """Of documents: types count, and the order of names does not; the empty string is NULL."""
+    """True if the documents are equal: types count, and the order of names does not. The empty string is NULL."""
     if isinstance(one, Object) and isinstance(other, Object):
         return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):

@@ -1,4 +1,4 @@
-"""What the tests of protobuf share: .proto files, their types, and what messages hold as the protobuf package says."""
+"""Shared parts of the tests of protobuf: .proto files, their types, and messages as the protobuf package reads them."""
 
 import math
 from collections.abc import Iterator
@@ -65,12 +65,12 @@ extend All { optional int32 extra = 100; }
 """
 
 
-SCRATCH = TemporaryDirectory(prefix="amps-proto-")  # goes with the process
+SCRATCH = TemporaryDirectory(prefix="amps-proto-")  # removed at the end of the process
 
 
 @cache
 def directories() -> tuple[tuple[str, FilePath], ...]:
-    """The files in three places, one without an alias and two with."""
+    """The files in three places, one without an alias and two with one."""
     root = FilePath(SCRATCH.name)
     for name, text in {"shared": SHARED, "three": VERSION_3, "two": VERSION_2}.items():
         (root / name).mkdir()
@@ -100,7 +100,7 @@ def repeated(field: FieldDescriptor) -> bool:
 
 
 def found_in(message: Message, path: Path) -> list[object]:
-    """What the package finds at a path. Subscripts select of what is repeated."""
+    """The values that the package finds at a path. Subscripts select elements of repeated fields."""
     name, *rest = path
     assert isinstance(name, bytes)
     field = message.DESCRIPTOR.fields_by_name.get(name.decode("latin-1"))
@@ -127,20 +127,20 @@ def scalars_of(message: Message, field: FieldDescriptor) -> list[object]:
 
 
 def plain(value: object) -> object:
-    """The empty string is NULL."""
+    """The value, with the empty string as NULL."""
     value = value.encode() if isinstance(value, str) else value
     return None if value == b"" else value
 
 
 def some_paths(descriptor: Descriptor) -> list[Path]:
-    """All paths of up to two steps, a share of the longer ones, and some that lead nowhere."""
+    """All paths of up to two steps, a share of the longer ones, and some that lead to nothing."""
     short = list(dict.fromkeys(paths_of(descriptor, 2)))
     longer = [path for path in paths_of(descriptor, 3) if path not in short]
     return short + longer[:: len(longer) // 60 + 1]
 
 
 def paths_of(descriptor: Descriptor, steps: int) -> Iterator[Path]:
-    """Paths of so many names at most."""
+    """All paths of at most this many names."""
     yield (b"nothing",)
     for field in descriptor.fields:
         name = field.name.encode()

@@ -1,7 +1,7 @@
-"""Fields of messages of any type, read as the server reads them: by a type's extractor, for paths or for a filter.
+"""Reading fields of messages of any type as the server does: by a type's extractor, for paths or for a filter.
 
-The server's messages lie in the middle of much else. So a message is read, and changed, once more between bytes that
-would go on with it: a look at what is behind its end changes the result.
+In the server, other bytes surround a message. So each message is also read and changed between bytes that would
+continue it: reading beyond its end changes the result.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ def surrounded(message: bytes) -> list[memoryview]:
 
 
 def read(extractor: Extractor, message: bytes, paths: Sequence[Path]) -> list[Found] | None:
-    """All values at each of these paths; None if the message cannot be parsed."""
+    """All values at each of these paths, or None if the message cannot be parsed."""
     return reader(extractor, paths)(message)
 
 
 def reader(extractor: Extractor, paths: Sequence[Path]) -> Callable[[bytes], list[Found] | None]:
-    """`read` of many messages, one after the other, with what is made of the paths once."""
+    """`read` for many messages one after the other, with the paths prepared once."""
     fields = FieldSet()
     slots = [fields.add(path) for path in paths]
 
@@ -53,7 +53,7 @@ def reader(extractor: Extractor, paths: Sequence[Path]) -> Callable[[bytes], lis
 
 
 def matches(extractor: Extractor, message: bytes, text: str) -> bool:
-    """Whether a message passes a filter; one that cannot be parsed does not."""
+    """True if a message passes a filter; a message that cannot be parsed does not."""
     expression = compile_expression(text)
     assert expression.program is not None
     fields = FieldSet(expression.fields)

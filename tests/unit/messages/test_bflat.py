@@ -1,5 +1,7 @@
-"""BFlat against a plain reader and writer of its documented form (expressions.md §12.5): what is found in messages,
-what is written, what hostile bytes do."""
+"""BFlat against a plain reader and writer of its documented form (expressions.md §12.5).
+
+Tested are fields found in messages, messages written, and malformed bytes.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -69,7 +71,7 @@ class Malformed(Exception):
 
 
 class Reader:
-    """The plain reader: a message as fields, or Malformed."""
+    """The plain reader: the fields of a message, or Malformed."""
 
     def __init__(self, message: bytes) -> None:
         self.left = message
@@ -130,7 +132,7 @@ class Reader:
 
 
 def found_in(fields: Sequence[Field], tag: bytes) -> list[object]:
-    """All values of a tag; the empty string is NULL."""
+    """All values of a tag. The empty string is NULL."""
     return [
         None if value == b"" else value for _, other, values in fields if other == tag for value in values
     ]
@@ -184,7 +186,7 @@ def test_every_field_is_found(fields: list[Field]) -> None:
         (field_bytes(NULL, b"a", [None]), "/a IS NULL"),
         (field_bytes(INT8, b"a", [], True), "/a IS NULL"),
         (field_bytes(DATETIME, b"t", [1420202100000]), "/t = 1420202100000"),
-        # §3: a path of several steps is accepted, and leads nowhere
+        # §3: a path of several steps is accepted, and leads to nothing
         (b"\x19a\x01", "/a/b IS NULL AND /a = 1"),
         (b"", "/a IS NULL"),
     ],
@@ -198,10 +200,10 @@ def test_filters(message: bytes, text: str) -> None:
     ("message", "found"),
     [
         (b"\x18a\x01", None),  # the tag is 97 bytes long
-        (b"\x18\x01a\x01", [[1], []]),  # a length that would have had room in the head
+        (b"\x18\x01a\x01", [[1], []]),  # a length that would fit if it were in the head
         (b"\x18\x00\x01", None),
         (b"\x51a", None),
-        *[(bytes([kind | 1]) + b"a\x00", None) for kind in range(0x50, 0x80, 8)],  # types there are not
+        *[(bytes([kind | 1]) + b"a\x00", None) for kind in range(0x50, 0x80, 8)],  # unknown types
         (b"\x19", None),
         (b"\x19a", None),
         (b"\x99a", None),
@@ -212,13 +214,13 @@ def test_filters(message: bytes, text: str) -> None:
         (b"\x09a\x05x", None),
         (b"\x09a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x", None),
         (b"\x09a\x81" + b"\x80" * 8 + b"\x00x", [[b"x"], []]),
-        (b"\x09a\x81" + b"\x80" * 8 + b"\x02x", None),  # more than 64 bits, of which the lowest would do
+        (b"\x09a\x81" + b"\x80" * 8 + b"\x02x", None),  # more than 64 bits, of which the lowest would suffice
         (b"\x49a" + b"\x80" * 9 + b"\x01", None),
         (b"\x49a" + b"\x80" * 10 + b"\x00", None),
         (b"\x49a" + b"\xff" * 9 + b"\x00", [[2**63 - 1], []]),
         (b"\x49a" + b"\x80" * 9 + b"\x7f", [[-(2**63)], []]),
         (b"\x81a\x05\x19b\x01", [[None] * 5, [1]]),
-        # Nulls in an array take no bytes: a count that no message means is malformed, but only where it is wanted.
+        # Nulls in an array take no bytes: a count that is too large is malformed, but only if the array is wanted.
         (b"\x81a\xff\xff\xff\xff\x0f\x19b\x01", None),
         (b"\x81z\xff\xff\xff\xff\x0f\x19b\x01", [[], [1]]),
     ],
@@ -227,7 +229,7 @@ def test_lengths_are_checked(message: bytes, found: list[Found] | None) -> None:
     assert read(BFLAT.extractor(), message, [(b"a",), (b"b",)]) == found
 
 
-def test_nulls_that_are_claimed_are_bounded_for_a_message_together() -> None:
+def test_the_number_of_nulls_is_bounded_for_a_message() -> None:
     claim = b"\x81a\xe8\x07"  # 1000 nulls
     assert read(BFLAT.extractor(), claim * 65, [(b"a",)]) == [[None] * 65000]
     assert read(BFLAT.extractor(), claim * 100, [(b"a",)]) is None
@@ -249,7 +251,7 @@ def test_damaged_messages_are_read_as_the_plain_reader_reads_them(
 
 @EXAMPLES
 @given(st.binary(max_size=40), GIVEN)
-def test_random_bytes_do_not_hurt(
+def test_random_bytes_cause_no_crash(
     message: bytes, given_fields: list[tuple[tuple[bytes, ...], object]]
 ) -> None:
     check_hostile(message, given_fields)
@@ -273,7 +275,7 @@ def check_hostile(message: bytes, given_fields: list[tuple[tuple[bytes, ...], ob
 
 
 def as_written(value: object) -> object:
-    """BFlat has no booleans; the empty string is NULL."""
+    """The value as BFlat stores it: there are no booleans, and the empty string is NULL."""
     return int(value) if isinstance(value, bool) else None if value == b"" else value
 
 
@@ -294,7 +296,7 @@ def check_merge(message: bytes, fields: list[Field], given_fields: list[tuple[by
 
 @EXAMPLES
 @given(st.lists(st.tuples(TAGS, scalars(2**63 - 1) | st.just(OMIT)), max_size=6))
-def test_what_is_built_is_what_the_plain_reader_reads(given_fields: list[tuple[bytes, object]]) -> None:
+def test_built_messages_are_read_by_the_plain_reader(given_fields: list[tuple[bytes, object]]) -> None:
     made = BFLAT.builder([(tag,) for tag, _ in given_fields]).build([value for _, value in given_fields])
     assert made == BFLAT.builder([(tag,) for tag, _ in given_fields]).merge(
         b"", [value for _, value in given_fields]
@@ -350,7 +352,7 @@ def test_an_integer_above_the_largest_signed_one_is_a_double() -> None:
     assert BFLAT.builder([(b"a",)]).build([2**64 - 1]) == field_bytes(DOUBLE, b"a", [2.0**64])
 
 
-def test_a_merge_puts_a_field_in_the_place_of_the_first_of_its_tag() -> None:
+def test_a_merge_writes_a_field_in_the_place_of_the_first_of_its_tag() -> None:
     a, b = field_bytes(INT64, b"a", [1]), field_bytes(STRING, b"b", [b"x", b""])
     assert (
         BFLAT.builder([(b"a",), (b"new",)]).merge(b + a + b + a, [9, OMIT])

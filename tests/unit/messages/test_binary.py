@@ -18,7 +18,7 @@ def test_no_field_is_found_and_nothing_is_malformed(content: bytes) -> None:
     assert matches(extractor, content, "/x IS NULL")
 
 
-def test_the_server_writes_none() -> None:
+def test_the_server_writes_no_binary_messages() -> None:
     """expressions.md §12.1"""
     with pytest.raises(ValueError, match="the message type raw cannot be written by the server"):
         BINARY.builder([(b"x",)])

@@ -1,7 +1,8 @@
-"""What takes extractors longer than the message is long: done in one pass all the same, or given up
-(values/evaluation_budget.pxi).
+"""Messages that could take far longer to read than their length suggests (values/evaluation_budget.pxi).
 
-Where a message is given up here, reading it takes many times as long as it may.
+They are read in one pass, or given up.
+
+Where a test expects a message to be given up, reading it takes many times the permitted time.
 """
 
 import struct
@@ -43,7 +44,7 @@ def read_in_time(extractor: Extractor, message: bytes, paths: Sequence[Path]) ->
 
 def is_given_up(extractor: Extractor, message: bytes, paths: Sequence[Path]) -> bool:
     fields, values = FieldSet(paths), FieldValues()
-    assert extractor.read(b"", fields, values)  # what has to be made of the paths
+    assert extractor.read(b"", fields, values)  # the preparation of the paths is not counted
     before = budget.searches_given_up()
     with worked_on(len(message)):
         readable = extractor.read(message, fields, values)
@@ -52,7 +53,7 @@ def is_given_up(extractor: Extractor, message: bytes, paths: Sequence[Path]) -> 
 
 
 def places(depth: int, name: bytes = b"a", leaf: bytes = b"z") -> list[Path]:
-    """Every step as itself and as its own first element, in all combinations."""
+    """Paths in which each step is the value itself or its own first element, in all combinations."""
     found: list[Path] = [()]
     for _ in range(depth):
         found = [path + step for path in found for step in ((name,), (name, 0))]
@@ -65,7 +66,7 @@ def document(content: bytes) -> bytes:
 
 
 def msgpack_nested(depth: int, empty: int) -> bytes:
-    """So deep, with an array of so many empty arrays, and behind that `z`, which is 1."""
+    """A message of that depth, with an array of that many empty arrays, and behind it `z`, which is 1."""
     return b"\x81\xa1a" * depth + b"\x82\xa1y\xdd" + struct.pack(">I", empty) + b"\x90" * empty + b"\xa1z\x01"
 
 
@@ -77,7 +78,7 @@ def bson_nested(depth: int, empty: int) -> bytes:
 
 
 def bson_long(depth: int, count: int) -> bytes:
-    """So deep, with so many fields that nobody wants in front of `z`."""
+    """A document of that depth, with that many unwanted fields before `z`."""
     made = document(b"\x10y\0\0\0\0\0" * count + b"\x10z\0\1\0\0\0")
     for _ in range(depth):
         made = document(b"\x03a\0" + made)
@@ -93,7 +94,7 @@ def xml_attributes(depth: int, count: int) -> bytes:
     return b"<r>" + b"<a>" * (depth - 1) + b"<a " + many + b" z='1'/>" + b"</a>" * (depth - 1) + b"</r>"
 
 
-# --- containers and what is in them ---------------------------------------------------------------------------
+# --- containers and their contents ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("nested", [(MsgpackExtractor, msgpack_nested), (BsonExtractor, bson_nested)])
@@ -134,14 +135,14 @@ BSON_TREE = document(
 
 
 @pytest.mark.parametrize(("kind", "message"), [(MsgpackExtractor, MSGPACK_TREE), (BsonExtractor, BSON_TREE)])
-def test_what_is_known_of_a_container_holds_for_those_in_it(kind: type[Extractor], message: bytes) -> None:
-    """Some before the first scalar, around it, and behind it."""
+def test_the_state_of_a_container_holds_for_those_in_it(kind: type[Extractor], message: bytes) -> None:
+    """Some containers stand before the first scalar, some around it, and some behind it."""
     assert read(kind(), message, TREE) == TREE_FOUND
     assert [read(kind(), message, [path]) for path in TREE] == [[found] for found in TREE_FOUND]
     parts = CompositeExtractor((kind(),), False)
     whole = struct.pack(">I", len(message)) + message
     assert read(parts, whole, [(b"0",), *[(b"0", *path) for path in TREE]]) == [[...], *TREE_FOUND]
-    extractor = kind()  # what was known of the last message is forgotten
+    extractor = kind()  # the state of the last message is dropped
     for _ in range(2):
         assert read(extractor, message, TREE) == TREE_FOUND
         assert read(extractor, message[:4] + b"\0" * (len(message) - 4), TREE) != TREE_FOUND
@@ -151,7 +152,7 @@ def test_what_is_known_of_a_container_holds_for_those_in_it(kind: type[Extractor
     "nested",
     [(MsgpackExtractor, msgpack_nested), (BsonExtractor, bson_long), (XmlExtractor, xml_nested)],
 )
-def test_values_that_many_places_want(nested: tuple[type[Extractor], Callable[[int, int], bytes]]) -> None:
+def test_values_wanted_by_many_paths(nested: tuple[type[Extractor], Callable[[int, int], bytes]]) -> None:
     kind, make = nested
     above: Path = (b"r",) if kind is XmlExtractor else ()
     few = [above + path for path in places(4)]
@@ -161,7 +162,7 @@ def test_values_that_many_places_want(nested: tuple[type[Extractor], Callable[[i
     assert not is_given_up(kind(), make(12, 1), many)
 
 
-def test_elements_of_arrays_that_many_places_want() -> None:
+def test_elements_of_arrays_wanted_by_many_paths() -> None:
     inner = b"\x92" + b"\x81\xa1a" * 12 + b"\x91\xdd" + struct.pack(">I", 1_000_000) + b"\x90" * 1_000_000
     paths = [(b"a", 0, *path) for path in places(12)] + [(b"a", *path) for path in places(12)]
     assert is_given_up(MsgpackExtractor(), b"\x81\xa1a" + inner + b"\x80", paths)
@@ -173,7 +174,7 @@ def test_elements_of_arrays_that_many_places_want() -> None:
     ]  # fmt: skip
 
 
-def test_attributes_that_many_places_want() -> None:
+def test_attributes_wanted_by_many_paths() -> None:
     few = [(b"r", *path) for path in places(6, leaf=b"@z")]
     assert read_in_time(XmlExtractor(), xml_attributes(6, 100), few) == [[1]] * 64
     assert is_given_up(
@@ -181,7 +182,7 @@ def test_attributes_that_many_places_want() -> None:
     )
 
 
-def test_struct_fields_that_many_places_want() -> None:
+def test_struct_fields_wanted_by_many_paths() -> None:
     def one(size: int) -> StructExtractor:
         return StructExtractor([StructField((*[b"a"] * 12, b"z"), "S", False, 0, size)])
 
@@ -229,14 +230,14 @@ RECURSIVE = (
 
 
 def wide(count: int, oneof: int = -1, first: int = 2000) -> ProtobufExtractor:
-    """A type of so many fields, of which the highest number is declared first."""
+    """A type with that many fields, of which the highest number is declared first."""
     fields = [declared(b"f%d" % number, first + number, INT32, oneof=oneof) for number in range(count)]
     return ProtobufExtractor(((*reversed(fields), declared(b"a", 1, MESSAGE, True, 0)),))
 
 
 @pytest.mark.parametrize("array", [(b"a", 1), (b"far", 5000)])
 def test_single_elements_of_arrays(array: tuple[bytes, int]) -> None:
-    """Wanted in no order, with all of them, and in arrays that begin anew."""
+    """The elements are wanted in no order, together, and in arrays that begin again."""
     name, number = array
     values = [scalar(9, value) for value in range(10)]
     message = b"".join(part(number, value) for value in values)
@@ -284,7 +285,7 @@ def test_oneofs_of_many_fields() -> None:
     assert read_in_time(wide(100, 0, 1), message, paths[:100]) == [[], [], [6], *[[]] * 97]
 
 
-def test_oneofs_that_are_set_anew_again_and_again() -> None:
+def test_oneofs_that_are_set_again_and_again() -> None:
     paths: list[Path] = [(member, b"a", index, b"z") for index in range(5_000) for member in (b"b", b"c")]
     assert is_given_up(ProtobufExtractor(RECURSIVE), (part(2, b"") + part(3, b"")) * 500_000, paths)
     elements = part(1, scalar(9, 1)) + part(1, scalar(9, 2))
@@ -294,7 +295,7 @@ def test_oneofs_that_are_set_anew_again_and_again() -> None:
     assert found == [[3], *[[]] * 199, [3], []]
 
 
-def test_sub_messages_that_many_places_want() -> None:
+def test_sub_messages_wanted_by_many_paths() -> None:
     def nested(depth: int, count: int) -> bytes:
         made = scalar(9, 1) * count
         for _ in range(depth):

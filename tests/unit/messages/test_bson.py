@@ -1,5 +1,4 @@
-"""BSON against the bson package: what is found in messages, what is written, what hostile bytes do (expressions.md
-§12.4)."""
+"""BSON against the bson package: reading, writing, and malformed bytes (expressions.md §12.4)."""
 
 import datetime
 import struct
@@ -53,7 +52,7 @@ def packed(place: object) -> bytes:
 
 
 def packable(place: object) -> object:
-    """Texts that are UTF-8 as strings, others as binary."""
+    """Values that the package can store: texts that are UTF-8 as strings, others as binary."""
     if isinstance(place, Object):
         return SON((name.decode(), packable(value)) for name, value in place.items())
     if isinstance(place, list):
@@ -120,7 +119,7 @@ IDENTITY = ObjectId("5f0e2b7c9d1a4b3c2d1e0f9a")
 @pytest.mark.parametrize(
     ("value", "found"),
     [
-        # expressions.md §12.4, and our readings of what it leaves out
+        # expressions.md §12.4, and interpretations where it is silent
         (Regex("^a.c", "im"), b"^a.c"),
         (Regex("", ""), None),
         (IDENTITY, b"5f0e2b7c9d1a4b3c2d1e0f9a"),
@@ -141,12 +140,12 @@ IDENTITY = ObjectId("5f0e2b7c9d1a4b3c2d1e0f9a")
         (DBRef("c", IDENTITY), ...),
     ],
 )
-def test_what_has_no_counterpart(value: object, found: object) -> None:
+def test_types_without_a_counterpart(value: object, found: object) -> None:
     message = bson.encode({"a": value, "list": [value], "after": 1})
     assert read(BSON.extractor(), message, [(b"a",), (b"list",), (b"after",)]) == [[found], [found], [1]]
 
 
-def test_types_that_nobody_writes_any_more() -> None:
+def test_deprecated_types() -> None:
     message = message_of(
         element(0x06, b"undefined", b""),
         element(0x0C, b"pointer", b"\x02\0\0\0c\0" + bytes(range(12))),
@@ -229,8 +228,8 @@ def test_lengths_are_checked(message: bytes, found: list[Found] | None) -> None:
 @pytest.mark.parametrize(
     ("kind", "path"), [(4, (b"a",)), (3, (b"a", b"0")), (4, (b"a", 0, b"b")), (4, (b"a", b"b"))]
 )
-def test_a_value_ends_within_what_it_stands_in(kind: int, path: Path) -> None:
-    """Eight bytes are claimed where four are left; what surrounds them would have enough."""
+def test_a_value_ends_within_its_container(kind: int, path: Path) -> None:
+    """Its type needs eight bytes where four are left. The surrounding bytes would suffice."""
     value = element(0x12, b"b" if path[-1] == b"b" else b"0", b"\1\0\0\0")
     if path[-1] == b"b":
         value = element(0x03, b"0", message_of(value))
@@ -240,7 +239,7 @@ def test_a_value_ends_within_what_it_stands_in(kind: int, path: Path) -> None:
 
 @EXAMPLES
 @given(DOCUMENTS, st.data())
-def test_a_message_cut_off_gives_what_was_right_or_is_unparsable(
+def test_a_truncated_message_gives_right_values_or_is_unparsable(
     document: Object, data: st.DataObject
 ) -> None:
     wanted = data.draw(st.lists(st.sampled_from(paths_of(document)), min_size=1, max_size=3, unique=True))
@@ -249,7 +248,7 @@ def test_a_message_cut_off_gives_what_was_right_or_is_unparsable(
 
 @EXAMPLES
 @given(DOCUMENTS, st.integers(0), st.binary(max_size=4), st.integers(0, 4), GIVEN)
-def test_a_damaged_message_does_not_hurt(
+def test_a_damaged_message_causes_no_crash(
     document: Object, place: int, put: bytes, cut: int, given_fields: list[tuple[Destination, object]]
 ) -> None:
     message = packed(document)
@@ -258,13 +257,13 @@ def test_a_damaged_message_does_not_hurt(
     if cut == len(put) or not damaged:
         check_hostile(damaged, paths_of(document), given_fields)
     else:
-        # With its length mended, what is within is looked at.
+        # With its length corrected, its contents are read.
         check_hostile(struct.pack("<i", len(damaged)) + damaged[4:], paths_of(document), given_fields)
 
 
 @EXAMPLES
 @given(st.integers(0, 20), st.binary(max_size=60), GIVEN)
-def test_random_bytes_do_not_hurt(
+def test_random_bytes_cause_no_crash(
     kind: int, tail: bytes, given_fields: list[tuple[Destination, object]]
 ) -> None:
     wanted: list[Path] = [(b"a",), (b"a", b"b"), (b"a", 1, b"k"), (b"k",)]
@@ -277,7 +276,7 @@ def test_random_bytes_do_not_hurt(
 
 
 def check_hostile(message: bytes, wanted: list[Path], given_fields: list[tuple[Destination, object]]) -> None:
-    """What the package finds whole, this reads; the package stores everything, and may find fault with text."""
+    """A message that the package reads is read here as well. The package can be stricter about text."""
     read(BSON.extractor(), message, wanted)
     builder = BSON.builder([path for path, _ in given_fields])
     values = [value for _, value in given_fields]
@@ -316,11 +315,11 @@ def test_deep_messages_are_read(kind: int, depth: int) -> None:
 @EXAMPLES
 @given(GIVEN)
 @example([((b"a",), 2**63 - 1), ((b"b",), 2**31), ((b"k",), -(2**31)), ((b"new",), b"\xff" * 300)])
-def test_what_is_built_is_what_the_package_reads(given_fields: list[tuple[Destination, object]]) -> None:
+def test_built_messages_are_read_by_the_package(given_fields: list[tuple[Destination, object]]) -> None:
     made = BSON.builder([path for path, _ in given_fields]).build([value for _, value in given_fields])
     document = merged(Object(), given_fields)
     assert equal(document_of(made), document)
-    # It is what the package writes, too, but for the order.
+    # The package writes the same fields, in another order.
     assert len(made) == len(packed(without_empty(document)))
 
 
@@ -336,7 +335,7 @@ def test_an_integer_above_the_largest_signed_one_is_a_double() -> None:
 
 @EXAMPLES
 @given(DOCUMENTS, GIVEN)
-def test_a_merge_changes_what_is_named(
+def test_a_merge_changes_the_named_fields(
     document: Object, given_fields: list[tuple[Destination, object]]
 ) -> None:
     assume(document)

@@ -1,4 +1,4 @@
-"""Composite messages: fields of their parts, and parts that are written (expressions.md §12.6)."""
+"""Composite messages: reading fields of their parts, and writing parts (expressions.md §12.6)."""
 
 import struct
 
@@ -43,7 +43,7 @@ def passes(kind: MessageType, content: bytes, text: str) -> bool:
 
 
 def split(content: bytes) -> tuple[bytes, ...]:
-    """Three parts and the payload."""
+    """The three parts and the payload."""
     found = []
     for _ in range(3):
         end = 4 + struct.unpack(">I", content[:4])[0]
@@ -115,7 +115,7 @@ def test_fields_of_parts_that_are_kept_apart(text: str, wanted: bool) -> None:
 def test_a_part_is_a_container_if_there_is_a_field_in_it(
     part_type: str, part: bytes, has_field: bool
 ) -> None:
-    """expressions.md §14.4: present with at least one leaf is not NULL, but NULL for every scalar use."""
+    """expressions.md §14.4: a part with at least one leaf is not NULL, but is NULL for every scalar use."""
     settings = TypeSettings("c", "composite-local", parts=("json", part_type))
     extractor = CompositeLocalType(settings, TYPES).extractor()
     content = message(b'{"x":1}', part)
@@ -135,7 +135,7 @@ def test_a_part_is_a_container_if_there_is_a_field_in_it(
     ],
 )
 def test_an_empty_part_is_an_empty_message_of_its_type(text: str, wanted: bool) -> None:
-    """expressions.md §12.5: what protobuf has defaults for counts as present, as in messages that are no parts."""
+    """expressions.md §12.5: defaults of protobuf count as present, as in messages that are not parts."""
     known = TYPES | {"three": protobuf_kind("three.proto", "three.All")}
     settings = TypeSettings("c", "composite-local", parts=("json", "three"))
     extractor = CompositeLocalType(settings, known).extractor()
@@ -157,7 +157,7 @@ def test_containers_in_composites_of_composites(text: str, wanted: bool) -> None
 
 
 @pytest.mark.parametrize("part", [b'{"a":1', b'{"a":1}}', b"{{", b"<"])
-def test_a_part_that_is_wanted_itself_must_be_readable(part: bytes) -> None:
+def test_a_part_that_is_itself_wanted_must_be_readable(part: bytes) -> None:
     """expressions.md §12.3"""
     for text in ("/0 IS NULL", "/0 IS NOT NULL"):
         assert not passes(LOCAL, message(part, b"{}", b""), text)
@@ -213,13 +213,13 @@ def test_one_extractor_reads_many_messages() -> None:
         message(b"{}", b"{}}"),
     ],
 )
-def test_what_is_no_composite_cannot_be_read(content: bytes) -> None:
-    """A part that is wanted is missing, cut off or malformed."""
+def test_messages_that_are_no_composites_cannot_be_read(content: bytes) -> None:
+    """A wanted part is missing, truncated or malformed."""
     assert read(LOCAL.extractor(), content, (b"1", b"a")) is None
     assert read(GLOBAL.extractor(), content, (b"a",)) is None
 
 
-def test_what_is_not_wanted_goes_unnoticed() -> None:
+def test_errors_in_unwanted_parts_go_unnoticed() -> None:
     """expressions.md §12.3: errors behind the last needed field."""
     assert read(LOCAL.extractor(), message(b'{"a":1}') + b"\x00\x00", (b"0", b"a")) == [[1]]
     assert read(LOCAL.extractor(), message(b"{{{", b'{"a":1}'), (b"1", b"a")) == [[1]]
@@ -227,8 +227,8 @@ def test_what_is_not_wanted_goes_unnoticed() -> None:
     assert read(LOCAL.extractor(), b"\x00") == []
 
 
-def test_parts_too_short_for_what_is_wanted_are_counted() -> None:
-    """expressions.md §12.5, in composites of composites too."""
+def test_parts_too_short_for_wanted_fields_are_counted() -> None:
+    """expressions.md §12.5; this holds in composites of composites too."""
     inner = CompositeExtractor([TYPES["tick"].extractor(), TYPES["json"].extractor()], False)
     extractor = CompositeExtractor([inner, TYPES["tick"].extractor()], False)
     for ticks, count in ((b"__aabb", 0), (b"__aab", 2), (b"", 4)):
@@ -246,7 +246,10 @@ def test_empty_messages_and_empty_parts_have_no_fields() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes(content: bytes) -> None:
-    """Against a plain reading: parts by their lengths; here any bytes are a message of parts that are any bytes."""
+    """Compared with a plain reading, which splits parts by their lengths.
+
+    Any bytes are a message of parts of any bytes here.
+    """
     rest = content
     whole = True
     for _ in range(3):
@@ -288,7 +291,7 @@ def test_changed_messages_keep_everything_else() -> None:
     )
 
 
-def test_an_empty_part_gets_fields_when_there_are_some() -> None:
+def test_an_empty_part_gets_fields_if_there_are_some() -> None:
     empty = message(b"{}", b"", b"x")
     builder = LOCAL.builder([(b"1", b"m")])
     assert builder.merge(empty, [1]) == message(b"{}", b'{"m":1}', b"x")
@@ -328,7 +331,7 @@ def test_a_change_makes_a_message_with_the_new_values_or_none(content: bytes) ->
 
 
 @pytest.mark.parametrize("path", [(b"3", b"a"), (b"a",), (b"0",), (b"00", b"a"), (b"2", b"a"), (b"-1", b"a")])
-def test_fields_that_no_part_can_hold(path: tuple[bytes, ...]) -> None:
+def test_fields_that_no_part_can_store(path: tuple[bytes, ...]) -> None:
     with pytest.raises(ValueError, match=r"give /n/field with n from 0 to 2|cannot be written by the server"):
         LOCAL.builder([path])
 
@@ -338,7 +341,7 @@ def test_merged_parts_cannot_be_written() -> None:
         GLOBAL.builder([(b"a",)])
 
 
-def test_parts_must_be_there() -> None:
+def test_parts_must_exist() -> None:
     with pytest.raises(ValueError, match="has no parts; add MessageType"):
         make_message_types([TypeSettings("c", "composite-local")])
     with pytest.raises(ValueError, match="json, is not known; declare it before c"):

@@ -48,7 +48,7 @@ def passes(kind: MessageType, message: bytes, text: str) -> bool:
         (PIPED, b"a=1|b=2|", "/a = 1 AND /b = 2", True),
         # An empty message has no fields and is no error (§12.3).
         (NVFIX, b"", "/a IS NULL", True),
-        # Paths of several steps are accepted and lead nowhere (§3).
+        # Paths of several steps are accepted and lead to nothing (§3).
         (NVFIX, b"a=1\x01", "/a/b IS NULL AND /a[0]/b IS NULL", True),
     ],
 )
@@ -82,7 +82,7 @@ def test_fields(message: bytes, found: list[Found] | None) -> None:
     assert read(NVFIX.extractor(), message, [(b"a",), (b"b",)]) == found
 
 
-def test_nothing_is_looked_at_when_nothing_is_wanted() -> None:
+def test_nothing_is_parsed_when_no_field_is_wanted() -> None:
     """expressions.md §12.3: a message is parsed only if something needs its fields."""
     assert read(NVFIX.extractor(), b"no fields at all", []) == []
 
@@ -103,13 +103,13 @@ def test_tags_of_fix_are_numbers(numeric: bool) -> None:
         (FixType, 48, "'0'"),
     ],
 )
-def test_separators_that_cannot_work(kind: type[NvfixType], separator: int, said: str) -> None:
+def test_invalid_separators(kind: type[NvfixType], separator: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         kind(TypeSettings("x", "fix", field_separator=separator), {})
 
 
 def expected(message: bytes, separator: bytes, tags: list[bytes]) -> list[list[bytes | None]] | None:
-    """What splitting gives."""
+    """The fields found by plain splitting."""
     fields = message.split(separator)
     if not fields[-1]:
         fields.pop()
@@ -131,10 +131,10 @@ texts = st.one_of(
 @example(b"a=" + b"x" * 62 + b"|b=y|", b"|")
 @example(b"a=" + b"x" * 60 + b"|b=y|", b"|")
 def test_messages_are_split_at_separators_and_equals_signs(message: bytes, separator: bytes) -> None:
-    """Any bytes, against plain splitting; blocks of 64 bytes begin and end everywhere."""
+    """Any bytes, compared with plain splitting; blocks of 64 bytes begin and end everywhere."""
     tags = [b"a", b"b", b"c", b"long tag"]
     extractor = NvfixType(TypeSettings("x", "nvfix", field_separator=separator[0]), {}).extractor()
-    for begin in (0, 1):  # aligned differently
+    for begin in (0, 1):  # with another alignment
         found = read(extractor, message[begin:], [(tag,) for tag in tags])
         assert found == expected(message[begin:], separator, tags)
 
@@ -150,7 +150,7 @@ def test_one_extractor_reads_many_messages() -> None:
 
 
 @pytest.mark.parametrize("separator", [0, 255])
-def test_any_byte_may_separate(separator: int) -> None:
+def test_any_byte_may_be_the_separator(separator: int) -> None:
     """expressions.md §12.2"""
     kind = NvfixType(TypeSettings("own", "nvfix", field_separator=separator), {})
     assert passes(kind, b"a=1%cb=2" % separator, "/a = 1 AND /b = 2")

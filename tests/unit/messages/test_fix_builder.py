@@ -1,4 +1,4 @@
-"""FIX and NVFIX messages that are built and changed (expressions.md §11)."""
+"""Building and changing FIX and NVFIX messages (expressions.md §11)."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def merge(message: bytes, tags: Sequence[bytes], *values: object) -> bytes:
         (float("inf"), b"0"),
         (b"0042", b"0042"),
         (b"a=b", b"a=b"),
-        # A value brings no fields of its own.
+        # A value cannot contain further fields.
         (b"x|b=9|", b"x b=9 "),
         (b"|", b" "),
         (b"\x01\xff", b"\x01\xff"),
@@ -49,14 +49,14 @@ def test_values(value: object, written: bytes) -> None:
     assert merge(b"z=1|a=5|b=2", [b"a"], value) == b"z=1|a=" + written + b"|b=2"
 
 
-def test_a_blank_that_separates_is_no_stand_in() -> None:
+def test_a_separator_that_is_a_blank_is_not_used_as_replacement() -> None:
     assert BLANKS.builder([(b"a",)]).build([b"x b=9"]) == b"a=x_b=9 "
 
 
 def test_new_messages() -> None:
     assert FIX.builder([(b"35",), (b"58",), (b"44",)]).build([b"D", OMIT, 1.5]) == b"35=D\x0144=1.5\x01"
     assert FIX.builder([]).build([]) == b""
-    # Two with one destination: the later one wins (expressions.md §11).
+    # Of two fields with one destination, the later one wins (expressions.md §11).
     assert FIX.builder([(b"1",), (b"2",), (b"1",)]).build([7, 8, 9]) == b"2=8\x011=9\x01"
 
 
@@ -71,18 +71,18 @@ def test_new_messages() -> None:
         ((), "several steps"),
     ],
 )
-def test_paths_that_fix_cannot_hold(path: tuple[bytes, ...], said: str) -> None:
+def test_paths_that_fix_cannot_store(path: tuple[bytes, ...], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         FIX.builder([path])
 
 
 @pytest.mark.parametrize("tag", [b"a=b", b"a|b", b"="])
-def test_tags_that_nvfix_cannot_hold(tag: bytes) -> None:
+def test_tags_that_nvfix_cannot_store(tag: bytes) -> None:
     with pytest.raises(ValueError, match="no tag can"):
         PIPED.builder([(tag,)])
 
 
-def test_an_empty_tag_is_none() -> None:
+def test_an_empty_tag_is_refused() -> None:
     with pytest.raises(ValueError, match="empty"):
         PIPED.builder([(b"",)])
 
@@ -99,7 +99,7 @@ def test_an_empty_tag_is_none() -> None:
         (b"a=1|b=2|c=3", [b"c", b"d"], [OMIT, 4], b"a=1|b=2|d=4|"),
         (b"a=1|b=2|", [b"a", b"b"], [OMIT, OMIT], b""),
         (b"a=1|b=2", [b"d"], [OMIT], b"a=1|b=2"),
-        # Of a repeated tag one field remains, where the first one was.
+        # Of a repeated tag one field remains, in the place of the first one.
         (b"a=1|k=0|a=2|b=2|a=3|", [b"a"], [9], b"a=9|k=0|b=2|"),
         (b"k= 1 |a=x=y|", [b"a"], [b"z"], b"k= 1 |a=z|"),
     ],
@@ -143,7 +143,7 @@ def test_changed_messages_are_read_back(
         else [value.replace(b"|", b" ") if isinstance(value := wanted[tag], bytes) else value]
         for tag, found in zip(tags, before, strict=True)
     ]
-    # The fields that are not named are there in their order.
+    # The fields that are not named keep their order.
     untouched = [b"%b=%b" % pair for pair in pairs if pair[0] not in wanted]
     assert [
         field for field in merged.split(b"|") if field and field.split(b"=")[0] not in wanted

@@ -1,6 +1,6 @@
-"""The message type json: what its settings change, and what the server may count on when it reads and writes fields.
+"""The message type json: the effects of its settings, and rules for reading and writing that the server relies on.
 
-How fields are found in any document is tested with the expressions (tests/unit/expressions/test_json_fields.py).
+Finding fields in any document is tested with the expressions (tests/unit/expressions/test_json_fields.py).
 """
 
 import pytest
@@ -15,7 +15,7 @@ LAST_COUNTS = JsonType(TypeSettings("json-last", "json", early_termination=False
 
 
 @pytest.mark.parametrize(("kind", "first"), [(JSON, True), (LAST_COUNTS, False)])
-def test_which_of_two_members_counts(kind: JsonType, first: bool) -> None:
+def test_which_of_two_equal_members_counts(kind: JsonType, first: bool) -> None:
     """expressions.md §15 item 43"""
     message = b'{"code":1,"d":"x","code":2}'
     assert matches(kind.extractor(), message, "/code = 1") is first
@@ -29,7 +29,7 @@ def test_a_changed_field_has_its_new_value_whichever_counts(kind: JsonType) -> N
     assert read(kind.extractor(), merged, [(b"code",), (b"o", b"code")]) == [[7], [8]]
 
 
-def test_what_cannot_be_parsed() -> None:
+def test_unparsable_messages() -> None:
     """expressions.md §15 items 46 and 47"""
     assert not matches(JSON.extractor(), b'{"id"', "/id = 1")
     assert not matches(JSON.extractor(), b'{"id":1', "/id = 1 AND /x IS NULL")
@@ -53,7 +53,7 @@ def test_large_integers_pass_unchanged() -> None:
 
 
 def test_null_and_optional_results() -> None:
-    """What enrichment writes: expressions.md §15 items 53, 57, 58 and 59."""
+    """Results as enrichment writes them: expressions.md §15 items 53, 57, 58 and 59."""
     assert JSON.builder([(b"s",)]).build([float("nan")]) == b'{"s":null}'
     assert JSON.builder([(b"q",)]).merge(b'{"id":1,"q":-1}', [None]) == b'{"id":1,"q":null}'
     assert JSON.builder([(b"s",)]).merge(b'{"id":1,"s":"z"}', [OMIT]) == b'{"id":1}'

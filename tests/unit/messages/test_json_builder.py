@@ -1,5 +1,6 @@
-"""JSON messages that are built and changed (expressions.md §11): what the json module reads in them, and that all else
-stays byte for byte.
+"""Building and changing JSON messages (expressions.md §11).
+
+The json module reads the new values, and all other text stays byte for byte.
 """
 
 import json
@@ -40,9 +41,9 @@ def merge(message: bytes, paths: Sequence[str], *values: object) -> bytes:
         ([], [], b"{}"),
         (["/a"], [1], b'{"a":1}'),
         (["/a", "/b"], [OMIT, OMIT], b"{}"),
-        # Members stand in the order of the paths, those of one object together.
+        # Members are in the order of the paths, with those of one object together.
         (["/b", "/o/x", "/a", "/o/y/z"], [1, 2, 3, 4], b'{"b":1,"o":{"x":2,"y":{"z":4}},"a":3}'),
-        # What leads only to values that are left out is not written.
+        # Objects that would contain only omitted values are not written.
         (["/o/x", "/o/y/z", "/a"], [OMIT, OMIT, 1], b'{"a":1}'),
         (["/o/x", "/o/y/z", "/a"], [1, OMIT, OMIT], b'{"o":{"x":1}}'),
         # NULL is written (expressions.md §11), the empty string is NULL, NaN is null (§10.12).
@@ -57,7 +58,7 @@ def merge(message: bytes, paths: Sequence[str], *values: object) -> bytes:
             [b'0123456789abcde"0123456789abcdef\x0b'],
             b'{"a":"0123456789abcde\\"0123456789abcdef\\u000b"}',
         ),
-        # Bytes that are no UTF-8 stay what they are.
+        # Bytes that are not UTF-8 stay unchanged.
         (["/a"], [b"\xff\xc3\xa9"], b'{"a":"\xff\xc3\xa9"}'),
         (['/a"b', "/@c", "/é"], [1, 2, 3], b'{"a\\"b":1,"@c":2,"\xc3\xa9":3}'),
     ],
@@ -94,17 +95,17 @@ def test_paths_that_cannot_be_written(steps: tuple[bytes, ...]) -> None:
         (b" \n", ["/a"], [1], b'{"a":1}'),
         (b"{}", ["/a", "/b"], [1, 2], b'{"a":1,"b":2}'),
         (b" { } \n", ["/a"], [1], b' {"a":1 } \n'),
-        # In place, everything else as it stands; what is new comes last.
+        # Members are changed in place, and all other text stays unchanged; new members come last.
         (b'{ "a" : 1 , "b":[1, 2] }', ["/b", "/c"], [None, b"x"], b'{ "a" : 1 , "b":null,"c":"x" }'),
         (b'{\n  "a": 1,\n  "b": 2\n}', ["/c", "/a"], [3, 9], b'{\n  "a": 9,\n  "b": 2,"c":3\n}'),
         (b'{"a":1.50,"b":"\\u0041"}', ["/c"], [OMIT], b'{"a":1.50,"b":"\\u0041"}'),
-        # expressions.md §11: HINT OPTIONAL takes away what the message had.
+        # expressions.md §11: HINT OPTIONAL removes the member that the message had.
         (b'{"a":1, "b":2 , "c":3}', ["/a"], [OMIT], b'{ "b":2 , "c":3}'),
         (b'{"a":1, "b":2 , "c":3}', ["/b"], [OMIT], b'{"a":1, "c":3}'),
         (b'{"a":1, "b":2 , "c":3}', ["/c"], [OMIT], b'{"a":1, "b":2 }'),
         (b'{"a":1, "b":2 , "c":3}', ["/c", "/b", "/a"], [OMIT] * 3, b"{}"),
         (b'{"a":1}', ["/a", "/b"], [OMIT, 1], b'{"b":1}'),
-        # Into objects that are there; what is no object gives way to one.
+        # New fields are entered into existing objects; a value that is no object is replaced by one.
         (
             b'{"o":{"x":1,"k":2}}',
             ["/o/x", "/o/y", "/p/q"],
@@ -119,16 +120,16 @@ def test_paths_that_cannot_be_written(steps: tuple[bytes, ...]) -> None:
         ),
         (b'{"o":3,"p":{"x":1}}', ["/o/x", "/p/x"], [OMIT, OMIT], b'{"o":3,"p":{}}'),
         (b'{"o":{"x":1}}', ["/o"], [5], b'{"o":5}'),
-        # Of members with one name the first counts, and only that stays.
+        # Of members with one name the first counts, and only that one stays.
         (b'{"a":1,"a":2,"o":{"x":1},"o":{}}', ["/a", "/o/x"], [8, 9], b'{"a":8,"o":{"x":9}}'),
         (b'{"a":1,"k":0,"k":1,"a":2}', ["/a"], [OMIT], b'{"k":0,"k":1}'),
         (b'{"o":1,"o":{"x":1},"L":[{"k":1,"k":2}]}', ["/o/x", "/L/k"], [OMIT, 3], b'{"o":1,"L":[{"k":3}]}'),
-        # The first object of an array gets the field, the others lose it.
+        # The first object of an array gets the field, and the others lose it.
         (b'{"L":[1,{"k":1,"v":1},[{"k":2,"v":2}]]}', ["/L/k"], [9], b'{"L":[1,{"k":9,"v":1},[{"v":2}]]}'),
         (b'{"L":["{", {"v":1},{"k":{}}]}', ["/L/k/z"], [9], b'{"L":["{", {"v":1,"k":{"z":9}},{"k":{}}]}'),
         (b'{"L":[{"k":{}},{"k":5}]}', ["/L/k/z"], [9], b'{"L":[{"k":{"z":9}},{"k":5}]}'),
         (b'{"L":[]}', ["/L/k"], [9], b'{"L":{"k":9}}'),
-        # Names are compared as what they mean.
+        # Names are compared after decoding their escapes.
         (b'{"\\u0061":1,"a\\"b":2}', ["/a", '/a"b'], [5, 6], b'{"\\u0061":5,"a\\"b":6}'),
     ],
 )
@@ -166,8 +167,8 @@ def test_messages_that_cannot_be_changed(message: bytes) -> None:
         merge(message, ["/a", "/o/x"], 1, 2)
 
 
-def test_what_was_found_in_other_messages() -> None:
-    """Numbers keep their text where JSON has that form, else their value; a container is NULL (§14.4)."""
+def test_values_found_in_other_messages() -> None:
+    """Numbers keep their text if it is valid JSON, otherwise their value; a container is NULL (§14.4)."""
     paths: list[Path] = [(name,) for name in (b"a", b"b", b"c", b"d", b"e", b"f")]
     fields = FieldSet(paths)
     builder = JSON.builder(paths)
@@ -204,7 +205,7 @@ def test_a_message_cannot_make_its_writer_repeat_a_value() -> None:
 
 
 def test_numbers_keep_their_text() -> None:
-    """expressions.md §15 item 44, and what else a number may have been written like."""
+    """expressions.md §15 item 44, and other notations of numbers."""
     texts = [b"18446744073709551615", b"1.50", b"123456789012345678901234567890", b"1E5", b"-0"]
     for text in texts:
         assert merge(b'{"a":1,"b":%b}' % text, ["/a"], 2) == b'{"a":2,"b":%b}' % text
@@ -230,7 +231,7 @@ Fields = list[tuple[tuple[str, ...], object, bool]]
 
 
 def lasting(wanted: Fields) -> Fields:
-    """Without those that a later one overrides."""
+    """The fields without those that a later field overrides."""
     return [
         one
         for number, one in enumerate(wanted)
@@ -242,7 +243,7 @@ def lasting(wanted: Fields) -> Fields:
 
 
 def changed(document: object, wanted: Fields) -> object:
-    """The document with these fields, the plain way."""
+    """The document with these fields, changed by plain Python."""
     for steps, value, there in lasting(wanted):
         place = document
         assert isinstance(place, dict)
@@ -276,7 +277,7 @@ def paths_of(wanted: Fields) -> list[Path]:
 def test_new_messages_are_read_back(wanted: Fields) -> None:
     message = JSON.builder(paths_of(wanted)).build(values_of(wanted))
     assert json.loads(message) == changed({}, wanted)
-    # And by the extractor, in which the empty string does not occur.
+    # The extractor reads the same values; the empty string does not occur here.
     left = [one for one in lasting(wanted) if one[2]]
     found = read(JSON.extractor(), message, paths_of(left))
     assert found == [[value] for value in values_of(left)]
@@ -291,7 +292,7 @@ def test_changed_messages_are_read_back(
     builder = JSON.builder(paths_of(wanted))
     merged = merge_into(builder, text, values_of(wanted))
     assert json.loads(merged) == changed(document, wanted)
-    # Cut off, it is refused.
+    # A truncated message is refused.
     cut = data.draw(st.integers(1, len(text) - 1))
     with pytest.raises(ValueError, match="cannot be parsed"):
         merge_into(builder, text[:cut], values_of(wanted))
@@ -300,7 +301,7 @@ def test_changed_messages_are_read_back(
 @EXAMPLES
 @given(documents, fields, st.data())
 @example({"a": [{"b": "]"}]}, [(("a", "b"), 1, True)], None)
-def test_damaged_messages_are_refused_or_stay_what_they_were(
+def test_damaged_messages_are_refused_or_keep_their_content(
     document: object, wanted: Fields, data: st.DataObject | None
 ) -> None:
     text = json.dumps(document).encode()
@@ -317,7 +318,7 @@ def test_damaged_messages_are_refused_or_stay_what_they_were(
         with pytest.raises((ValueError, TypeError)):
             dict(**json.loads(text))
         return
-    # What is stepped over is looked at loosely; what is right stays right.
+    # Skipped values are checked loosely; a valid message stays valid.
     try:
         right = json.loads(text)
     except ValueError:
@@ -326,8 +327,8 @@ def test_damaged_messages_are_refused_or_stay_what_they_were(
         assert json.loads(merged) == changed(right, wanted)
 
 
-def test_deep_messages_are_stepped_over() -> None:
-    """No recursion follows the message; that of the paths is what a configuration wrote."""
+def test_deep_messages_are_skipped() -> None:
+    """Recursion does not follow the message, only the paths, which a configuration contains."""
     deep = b"[" * 200_000 + b"]" * 200_000
     assert merge(b'{"a":' + deep + b"}", ["/b"], 1) == b'{"a":' + deep + b',"b":1}'
     assert merge(b'{"a":' + deep + b"}", ["/a/b"], 1) == b'{"a":{"b":1}}'

@@ -1,5 +1,4 @@
-"""MessagePack against the msgpack package: what is found in messages of every form, what is written, what hostile
-bytes do (expressions.md §12.4)."""
+"""MessagePack against the msgpack package: reading every form, writing, and malformed bytes (expressions.md §12.4)."""
 
 import struct
 
@@ -110,7 +109,7 @@ def test_the_data_of_an_extension_is_a_string(length: int) -> None:
     assert read(MSGPACK.extractor(), message, [(b"e",), (b"after",)]) == [[b"q" * length], [1]]
 
 
-def test_keys_that_are_integers_go_by_their_digits_and_others_have_no_name() -> None:
+def test_integer_keys_are_named_by_their_digits_and_other_types_have_no_name() -> None:
     message = msgpack.packb({7: 1, -2: 2, 2**64 - 1: 3, None: 4, 1.5: 5, True: 6, b"b": 7, (1, 2): 8, "z": 9})
     wanted: list[Path] = [(b"7",), (b"-2",), (b"18446744073709551615",), (b"b",), (b"z",), (b"1",), (b"nil",)]
     assert read(MSGPACK.extractor(), message, wanted) == [[1], [2], [3], [7], [9], [], []]
@@ -145,7 +144,7 @@ def test_empty_messages_and_other_roots_have_no_fields(message: bytes) -> None:
 
 @EXAMPLES
 @given(documents(2**64 - 1), st.sampled_from([widest, narrowest]), st.data())
-def test_a_message_cut_off_gives_what_was_right_or_is_unparsable(
+def test_a_truncated_message_gives_right_values_or_is_unparsable(
     document: Object, packed: object, data: st.DataObject
 ) -> None:
     assert callable(packed)
@@ -155,7 +154,7 @@ def test_a_message_cut_off_gives_what_was_right_or_is_unparsable(
 
 @EXAMPLES
 @given(documents(2**64 - 1), st.integers(0), st.binary(max_size=4), st.integers(0, 4), GIVEN)
-def test_a_damaged_message_is_read_as_the_package_reads_it_or_is_unparsable(
+def test_a_damaged_message_is_read_as_by_the_package_or_is_unparsable(
     document: Object, place: int, put: bytes, cut: int, given_fields: list[tuple[Destination, object]]
 ) -> None:
     message = narrowest(document)
@@ -169,7 +168,7 @@ def test_a_damaged_message_is_read_as_the_package_reads_it_or_is_unparsable(
 @example(b"\xdf\xff\xff\xff\xff", [])
 @example(b"\x81\xa1a\xdb\xff\xff\xff\xffx", [])
 @example(b"\x81\xa1a\xc9\xff\xff\xff\xff\x01x", [])
-def test_random_bytes_do_not_hurt(tail: bytes, given_fields: list[tuple[Destination, object]]) -> None:
+def test_random_bytes_cause_no_crash(tail: bytes, given_fields: list[tuple[Destination, object]]) -> None:
     wanted: list[Path] = [(b"a",), (b"a", b"b"), (b"a", 1, b"k"), (b"k",)]
     for message in (tail, b"\x82\xa1a" + tail, b"\x81\xa1a\x92\x81\xa1b" + tail):
         check_hostile(message, wanted, given_fields)
@@ -181,7 +180,7 @@ def check_hostile(message: bytes, wanted: list[Path], given_fields: list[tuple[D
     values = [value for _, value in given_fields]
     try:
         document = msgpack.unpackb(message, raw=True, object_pairs_hook=first_counts, strict_map_key=False)
-    except ValueError:  # whatever else it says is of Python, which has no lists as keys and bounds depth
+    except ValueError:  # other errors concern Python, which has no lists as keys and bounds the depth
         if message:
             try:
                 merge(builder, message, values)
@@ -217,7 +216,7 @@ def without_extensions(place: object) -> object:
 
 
 @pytest.mark.parametrize("opening", [b"\x91", b"\x81\xa1a", b"\x81\xa1a\x91", b"\x81\x91\xa1a"])
-def test_messages_of_any_depth_do_not_hurt(opening: bytes) -> None:
+def test_messages_of_any_depth_cause_no_crash(opening: bytes) -> None:
     for message in (opening * 300_000, b"\x81\xa1a" + opening * 300_000 + b"\x01"):
         read(MSGPACK.extractor(), message, [(b"a",), (b"a",) * 500, (b"a", 0, b"a")])
     with pytest.raises(ValueError, match="cannot be parsed"):
@@ -230,7 +229,7 @@ def test_deep_messages_are_read(depth: int) -> None:
     assert read(MSGPACK.extractor(), b"\x81\xa1a" + b"\x91" * depth + b"\x07", [(b"a",)]) == [[7]]
 
 
-def test_what_is_stepped_over_may_be_of_any_depth() -> None:
+def test_skipped_values_may_have_any_depth() -> None:
     message = b"\x82\xa1b" + b"\x91" * 100_000 + b"\xc0\xa1a\x07"
     assert read(MSGPACK.extractor(), message, [(b"a",)]) == [[7]]
 
@@ -239,7 +238,7 @@ def test_what_is_stepped_over_may_be_of_any_depth() -> None:
 @given(GIVEN)
 @example([((b"a",), 2**64 - 1), ((b"b",), b"x" * 40), ((b"k",), b"x" * 300), ((b"new",), b"\xff" * 300)])
 @example([((b"a",), b"x" * 70000), ((b"b",), b"\xff" * 70000)])
-def test_what_is_built_is_what_the_package_reads(given_fields: list[tuple[Destination, object]]) -> None:
+def test_built_messages_are_read_by_the_package(given_fields: list[tuple[Destination, object]]) -> None:
     made = MSGPACK.builder([path for path, _ in given_fields]).build([value for _, value in given_fields])
     document = merged(Object(), given_fields)
     assert equal(document_of(made), document)
@@ -254,7 +253,7 @@ def test_maps_of_every_size_are_built(count: int) -> None:
 
 
 def textual(place: object) -> object:
-    """What can be str as str: the shortest form of the package, too. The empty string is NULL."""
+    """Bytes that are UTF-8 as str, as the package needs for the shortest form. The empty string is NULL."""
     if isinstance(place, Object):
         return {textual(name): textual(value) for name, value in place.items()}
     if isinstance(place, bytes):
@@ -271,7 +270,7 @@ def textual(place: object) -> object:
     Object({b"n%d" % number: number for number in range(15)}), narrowest, [((b"a",), 1), ((b"b", b"k"), 2)]
 )
 @example(Object({b"n%d" % number: number for number in range(16)}), narrowest, [((b"n3",), OMIT)])
-def test_a_merge_changes_what_is_named(
+def test_a_merge_changes_the_named_fields(
     document: Object, packed: object, given_fields: list[tuple[Destination, object]]
 ) -> None:
     assert callable(packed)

@@ -1,5 +1,7 @@
-"""Protobuf messages against the protobuf package: what is found, presence and defaults, what hostile bytes do
-(expressions.md §12.5)."""
+"""Protobuf messages against the protobuf package (expressions.md §12.5).
+
+Tested are fields found, presence and defaults, and malformed bytes.
+"""
 
 import gc
 import struct
@@ -37,7 +39,7 @@ def part(number: int, content: bytes) -> bytes:
 
 
 def check(which: tuple[str, str], message: bytes, paths: list[Path] | None = None) -> None:
-    """All paths together, and a few alone, as the package finds them."""
+    """Compare all paths together, and a few alone, with the package."""
     there = factory(*which).FromString(message)
     wanted = paths or PATHS[which]
     found = read(kind(*which).extractor(), message, wanted)
@@ -58,7 +60,7 @@ def test_every_path_is_found(data: st.DataObject, which: tuple[str, str]) -> Non
 @EXAMPLES
 @given(st.data(), st.sampled_from([THREE, TWO]))
 def test_messages_in_pieces_are_merged(data: st.DataObject, which: tuple[str, str]) -> None:
-    """What stands twice on the wire: the last scalar counts, sub-messages are merged, a oneof is set anew."""
+    """Fields that occur twice: the last scalar counts, sub-messages are merged, a oneof is set again."""
     pieces = data.draw(st.lists(messages(*which), min_size=2, max_size=4))
     check(which, b"".join(piece.SerializePartialToString() for piece in pieces))
 
@@ -85,7 +87,7 @@ SUBMESSAGES = st.sampled_from([19, 20, 21, 28, 29, 30, 31, 32, 33, 34])
     + part(30, b"")
 )
 @example(part(31, part(21, part(30, part(2, b"\1"))) + part(21, part(30, part(2, b"\2")))) + part(32, b""))
-def test_oneofs_that_are_set_anew(message: bytes) -> None:
+def test_oneofs_that_are_set_again(message: bytes) -> None:
     try:
         factory(*THREE).FromString(message)
     except Exception:
@@ -100,10 +102,10 @@ def test_oneofs_that_are_set_anew(message: bytes) -> None:
         (THREE, part(19, b""), "/leg IS NOT NULL", True),
         (THREE, b"", "/leg IS NOT NULL", False),
         (THREE, b"", "/i32 = 0", True),
-        # §12.5: a member of a oneof that is present is not NULL, even if it holds nothing
+        # §12.5: a member of a oneof that is present is not NULL, even if it is empty
         (THREE, part(32, b""), "/five IS NOT NULL AND /four IS NULL", True),
         (THREE, part(30, part(3, b"42")), "/three/s = '42' AND /two IS NULL", True),
-        # §12.5: defaults count for filters; what has none is NULL
+        # §12.5: defaults count for filters; a field without one is NULL
         (THREE, b"", "/maybe IS NULL AND /s IS NULL AND /ints IS NULL AND /color = 0", True),
         (THREE, b"", "/leg/n IS NULL AND /one IS NULL", True),
         (THREE, part(19, b""), "/leg/n = 0 AND /leg/leg/n IS NULL", True),
@@ -154,7 +156,7 @@ def test_maps_are_repeated_entries() -> None:
 
 
 @pytest.mark.parametrize("which", [THREE, TWO])
-def test_neither_version_can_be_written(which: tuple[str, str]) -> None:
+def test_protobuf_messages_cannot_be_written(which: tuple[str, str]) -> None:
     """expressions.md §12.1"""
     with pytest.raises(ValueError, match="cannot be written"):
         kind(*which).builder([(b"one",)])
@@ -172,11 +174,11 @@ def test_fields_that_are_wanted_later_are_found() -> None:
 
 
 class Watched(FieldSet):
-    """One that can be asked whether it still lives."""
+    """A set of fields that supports weak references."""
 
 
-def test_plans_are_kept_for_topics_whose_messages_come_in_turn() -> None:
-    """Making a plan costs a thousand times what reading a message does."""
+def test_plans_are_kept_for_topics_whose_messages_alternate() -> None:
+    """Making a plan costs a thousand times the reading of a message."""
     extractor = kind(*THREE).extractor()
     message, values = part(19, b"\x08\1" + part(4, b"\x08\2")), FieldValues()
     one, other = FieldSet([(b"leg", b"n")]), FieldSet([(b"leg", b"leg", b"n")])
@@ -186,7 +188,7 @@ def test_plans_are_kept_for_topics_whose_messages_come_in_turn() -> None:
         assert extractor.read(message, other, values)
         assert values.values_of(0) == [2]
     assert extractor.plans.made == 2
-    # A node that is there already may be wanted later.
+    # An existing node may be wanted later.
     assert one.add((b"leg",)) == 1
     assert extractor.read(message, one, values)
     assert (values.values_of(0), values.values_of(1)) == ([1], [...])
@@ -195,7 +197,7 @@ def test_plans_are_kept_for_topics_whose_messages_come_in_turn() -> None:
     assert extractor.plans.made == 3
 
 
-def test_plans_do_not_pile_up_nor_keep_what_nobody_has() -> None:
+def test_plans_are_bounded_and_keep_no_unused_fields_alive() -> None:
     extractor = kind(*THREE).extractor()
     message, values = part(19, b"\x08\1"), FieldValues()
     there = [Watched([(b"leg", b"n")]) for _ in range(1030)]
@@ -226,7 +228,7 @@ def nested(depth: int, innermost: bytes) -> bytes:
 def test_deep_messages_are_read(depth: int) -> None:
     path = (b"leg",) * (depth + 1) + (b"n",)
     assert read(kind(*THREE).extractor(), nested(depth, b"\x08\7"), [path]) == [[7]]
-    # What nobody wants is not looked into.
+    # Unwanted fields are not read.
     assert read(kind(*THREE).extractor(), nested(depth, b"\xff") + key(5, 0) + b"\1", [(b"i32",)]) == [[1]]
 
 
@@ -241,7 +243,7 @@ GROUP, GROUP_END = key(99, 3), key(99, 4)
         (key(5, 0) + b"\xff" * 10 + b"\1", None),
         (key(5, 0) + b"\x80", None),
         (key(5, 0), None),
-        (key(5, 5) + b"\1\2\3\4", [0]),  # of another wire type: another field
+        (key(5, 5) + b"\1\2\3\4", [0]),  # with another wire type it is another field
         (key(5, 6), None),
         (key(5, 7), None),
         (b"\0\0", None),
@@ -269,7 +271,7 @@ def test_lengths_and_keys_are_checked(message: bytes, found: list[object] | None
 
 
 @pytest.mark.parametrize("content", [b"\x80", b"\1\x80", key(1, 0), b"\xff"])
-def test_what_is_wanted_within_is_checked(content: bytes) -> None:
+def test_wanted_contents_are_checked(content: bytes) -> None:
     assert read(kind(*THREE).extractor(), part(22, content), [(b"ints",)]) is None or content == key(1, 0)
     assert read(kind(*THREE).extractor(), part(19, content), [(b"leg", b"n")]) is None
     assert read(kind(*THREE).extractor(), part(19, content), [(b"leg",)]) == [[...]]
@@ -281,7 +283,7 @@ def test_packed_numbers_of_fixed_size_are_whole() -> None:
 
 
 def test_defaults_of_empty_messages_are_bounded() -> None:
-    """An empty message takes two bytes and has as many defaults as anybody wants."""
+    """An empty message takes two bytes, and has a default for every wanted field."""
     empty = part(35, b"")
     paths: list[Path] = [
         (b"alls", name) for name in (b"d", b"f", b"i64", b"u64", b"i32", b"x64", b"b", b"color")
@@ -294,9 +296,7 @@ def test_defaults_of_empty_messages_are_bounded() -> None:
 
 @EXAMPLES
 @given(messages(*THREE), st.integers(0), st.binary(max_size=4), st.integers(0, 4))
-def test_damaged_messages_are_read_as_the_package_reads_them(
-    made: object, place: int, put: bytes, cut: int
-) -> None:
+def test_damaged_messages_are_read_as_by_the_package(made: object, place: int, put: bytes, cut: int) -> None:
     message = made.SerializeToString()  # type: ignore[attr-defined]
     at = place % (len(message) + 1)
     check_hostile(message[:at] + put + message[at + cut :])
@@ -304,13 +304,16 @@ def test_damaged_messages_are_read_as_the_package_reads_them(
 
 @EXAMPLES
 @given(st.binary(max_size=40))
-def test_random_bytes_do_not_hurt(message: bytes) -> None:
+def test_random_bytes_cause_no_crash(message: bytes) -> None:
     check_hostile(message)
     check_hostile(part(19, message) + part(20, message) + part(31, message))
 
 
 def check_hostile(message: bytes) -> None:
-    """What the package reads, this reads, and as it does; it may be pickier, about text and what nobody wants."""
+    """A message that the package reads has the same values here.
+
+    The package may refuse more: bad text and unwanted fields.
+    """
     try:
         factory(*THREE).FromString(message)
     except Exception:
@@ -321,7 +324,7 @@ def check_hostile(message: bytes) -> None:
 
 @EXAMPLES
 @given(messages(*TWO))
-def test_a_message_cut_off_does_not_hurt(made: object) -> None:
+def test_a_truncated_message_causes_no_crash(made: object) -> None:
     message = made.SerializePartialToString()  # type: ignore[attr-defined]
     read_part = reader(kind(*TWO).extractor(), PATHS[TWO])
     for end in range(len(message)):

@@ -1,5 +1,4 @@
-"""Protobuf types as they are declared: files, aliases and imports, and what is said of what cannot work
-(expressions.md §§12.2, 12.5)."""
+"""Declarations of protobuf types: files, aliases and imports, and errors in them (expressions.md §§12.2, 12.5)."""
 
 import shutil
 from pathlib import Path
@@ -46,7 +45,7 @@ def test_aliases_resolve_files_and_imports(tmp_path: Path) -> None:
         declared(paths, "main.proto", "p.Main")
 
 
-def test_types_that_the_compiler_brings_may_be_imported(tmp_path: Path) -> None:
+def test_types_included_in_the_compiler_may_be_imported(tmp_path: Path) -> None:
     (tmp_path / "main.proto").write_text(
         'syntax = "proto3"; import "google/protobuf/timestamp.proto";'
         "message Main { google.protobuf.Timestamp time = 1; }"
@@ -68,13 +67,13 @@ def test_types_that_the_compiler_brings_may_be_imported(tmp_path: Path) -> None:
         ('import "gone.proto"; message Main {}', "gone.proto"),
     ],
 )
-def test_files_that_cannot_work_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+def test_invalid_files_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "main.proto").write_text(text)
     with pytest.raises(ValueError, match=reason):
         declared([("", tmp_path)])
 
 
-def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "main.proto").write_text("message Main {}")
     (tmp_path / "a:b").mkdir()
     for paths, file, type_name, reason in (

@@ -12,7 +12,7 @@ from amps.messages.struct import StructType
 from tests.unit.messages.nested import EXAMPLES, agree
 from tests.unit.messages.reading import Path, matches, read
 
-# What Python's module calls these types in a layout without alignment.
+# Names of these types in Python's module, in a layout without alignment.
 PYTHON_FORMS = {"l": "i", "L": "I", "n": "q", "N": "Q", "S": "s"}
 
 
@@ -123,7 +123,7 @@ def test_layouts_are_read_as_python_reads_them(
 
 
 def test_a_message_too_short_lacks_its_last_fields() -> None:
-    """§12.5, our reading: a field of which a byte is missing is missing."""
+    """§12.5, interpreted: a field without all its bytes is missing."""
     kind = declared("/a = H", "/b/c = H", "/d = 2x", "/b/e = 2s")
     message = struct.pack("<HH2x2s", 1, 2, b"xy")
     paths: list[Path] = [(b"a",), (b"b",), (b"b", b"c"), (b"b", b"e")]
@@ -133,7 +133,7 @@ def test_a_message_too_short_lacks_its_last_fields() -> None:
     assert read(kind.extractor(), b"", paths) == [[], [], [], []]
 
 
-def test_messages_too_short_for_what_is_wanted_are_counted() -> None:
+def test_messages_too_short_for_wanted_fields_are_counted() -> None:
     """§12.5: missing fields are NULL, and an error is logged."""
     extractor = declared("/a = H", "/b = H").extractor()
     for message, path, count in (
@@ -173,7 +173,7 @@ def test_fields_that_are_wanted_later_are_found() -> None:
     assert (values.values_of(0), values.values_of(1)) == ([1], [2])
 
 
-def test_topics_whose_messages_come_in_turn_keep_their_plans() -> None:
+def test_topics_whose_messages_alternate_keep_their_plans() -> None:
     extractor, values = declared("/a = B", "/b = B").extractor(), FieldValues()
     one, other = FieldSet([(b"a",)]), FieldSet([(b"b",)])
     for _ in range(3):
@@ -207,7 +207,7 @@ def test_topics_whose_messages_come_in_turn_keep_their_plans() -> None:
         (("/a/b = i", "/a = d"), "below it"),
     ],
 )
-def test_declarations_that_cannot_work_are_refused(fields: tuple[str, ...], reason: str) -> None:
+def test_invalid_declarations_are_refused(fields: tuple[str, ...], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         declared(*fields)
 

@@ -1,4 +1,4 @@
-"""All modules of message types are there, and those of views can be written (expressions.md §12.1)."""
+"""All modules of message types exist, and those of views can be written (expressions.md §12.1)."""
 
 import pytest
 
@@ -16,7 +16,7 @@ MODULE_NAMES = {
 }
 
 
-def test_all_modules_are_there() -> None:
+def test_all_modules_exist() -> None:
     assert set(MODULES) == MODULE_NAMES
     assert list(standard_settings()) == list(STANDARD_MESSAGE_TYPES)
     assert len(set(MODULES.values())) == len(MODULES)

@@ -1,4 +1,4 @@
-"""Fields of XML documents (expressions.md §12.3, §12.4, §14), and what is well-formed: both as expat has it."""
+"""Fields of XML documents (expressions.md §12.3, §12.4, §14) and well-formedness, both compared with expat."""
 
 import xml.parsers.expat
 from collections import Counter
@@ -19,7 +19,7 @@ X = b'<Trade ref="T-9"><Sym>ACME</Sym><Qty>250</Qty><Leg>buy</Leg><Leg>sell</Leg
 
 
 def path(text: str) -> Path:
-    """`/a/b[1]/@c`"""
+    """A path written as `/a/b[1]/@c`."""
     steps: list[bytes | int] = []
     for step in text.split("/")[1:]:
         name, _, subscript = step.partition("[")
@@ -49,10 +49,10 @@ def found(message: bytes, *paths: str) -> list[Found] | None:
         (b'<O p="90.25"/>', '/O/@p LIKE "^90\\..*" AND /O/@p < 91.0', True),
         # §14.3: text and number of one field
         (b"<O><c>0042</c></O>", "/O/c = 42 AND /O/c = '0042' AND NOT /O/c = '42'", True),
-        # §14.4: a container is there, but has no value
+        # §14.4: a container exists, but has no value
         (b"<O><c><d>1</d></c></O>", "/O/c IS NOT NULL AND NOT /O/c = 1 AND NOT /O/c != 1", True),
         (b"<O><c x='1'/></O>", "/O/c IS NOT NULL", True),
-        # §14.11: blanks around an element's text are none of it, around an attribute's they are
+        # §14.11: blanks around an element's text do not belong to it; those around an attribute's text do
         (b"<O a=' 5 '><c> 5\n</c><d> \t\r\n </d></O>", "/O/c = 5 AND /O/c = '5' AND /O/d IS NULL", True),
         (b"<O a=' 5 '/>", "/O/@a = ' 5 '", True),
         # An empty message has no fields and is no error (§12.3).
@@ -84,10 +84,10 @@ def test_filters(message: bytes, text: str, wanted: bool) -> None:
             ["/n:a/n:b", "/n:a/b", "/n:a/n:b/@n:c"],
             [[2], [3], [1]],
         ),
-        # The name of an attribute is no name of an element.
+        # The name of an attribute is not the name of an element.
         (b"<a b='1'><b>2</b></a>", ["/a/b", "/a/@b"], [[2], [1]]),
         (b"<a><b>1</b><c><b>2</b></c><b>3</b></a>", ["/a/b", "/a/c/b", "/a/c"], [[1, 3], [2], [...]]),
-        # Text that is longer than what surrounds it, in pieces within each other.
+        # Text longer than the elements around it, in pieces within each other.
         (b"<a>1<b>2<c>3<d/>4</c>5</b>6</a>", ["/a", "/a/b", "/a/b/c"], [[16], [25], [34]]),
         (b"\xef\xbb\xbf<?xml version='1.0'?><!DOCTYPE a><a>1</a>\n<!-- end -->\n", ["/a"], [[1]]),
         (b"<!DOCTYPE a [<!ENTITY b \"]><c>\"><!-- ' ]> --><?p ' ?>]><a>1</a>", ["/a"], [[1]]),
@@ -113,7 +113,7 @@ def test_subscripts_count_elements_of_one_name_in_one_element() -> None:
         [],
         [b"x", ..., ..., b"y", ...],
     ]
-    # An extractor keeps counts by node; another message, and other fields, begin anew.
+    # An extractor counts by node; counts start again with another message and with other fields.
     extractor = XML.extractor()
     for _ in range(3):
         assert read(extractor, message, [path("/a/g[1]/l[1]/@s")]) == [[4]]
@@ -181,7 +181,7 @@ def test_subscripts_count_elements_of_one_name_in_one_element() -> None:
 )
 def test_documents_that_are_not_well_formed(message: bytes) -> None:
     assert found(message, "/a") is None
-    # Also where nobody looks.
+    # This also holds in unwanted elements.
     assert found(message, "/x") is None
     assert found(message, "/x/y", "/a/z/z") is None
     assert not expat_reads(message).well_formed
@@ -206,21 +206,21 @@ def test_levels() -> None:
         closed = b"".join(b"</%b>" % name for name in reversed(names[:levels]))
         message = opened + b"1" + closed
         assert read(XML.extractor(), message, [tuple(names[:levels])]) == ([[1]] if parsed else None)
-        # Also where nobody looks.
+        # This also holds in unwanted elements.
         assert (found(message, "/x") is not None) is parsed
-    # Reading goes on after it.
+    # The extractor reads further messages after it.
     extractor = XML.extractor()
     assert read(extractor, b"<a>" * 1000, [path("/a")]) is None
     assert read(extractor, b"<a>1</a>", [path("/a")]) == [[1]]
 
 
-def test_nothing_is_looked_at_when_nothing_is_wanted() -> None:
+def test_nothing_is_parsed_when_no_field_is_wanted() -> None:
     """expressions.md §12.3: a message is parsed only if something needs its fields."""
     assert found(b"<not even xml") == []
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 6, 20, 95, 96, 97, 98, 300])
-def test_an_attribute_stands_in_an_element_once(count: int) -> None:
+def test_an_attribute_occurs_once_in_an_element(count: int) -> None:
     names = [b"n%d" % number * (1 + number % 3 * 9) for number in range(count)]
     written = [b" %b='%d'" % (name, number) for number, name in enumerate(names)]
     paths: list[Path] = [(b"e", b"@" + name) for name in names]
@@ -246,7 +246,7 @@ def test_many_attributes_and_pieces() -> None:
     ],
 )
 def test_documents_as_parts_of_a_message(module: str, first: Path, wanted: list[Found]) -> None:
-    """Paths begin anywhere in the tree of wanted fields, and one set of values takes all parts (§12.6)."""
+    """Paths begin anywhere in the tree of wanted fields, and one set of values receives those of all parts (§12.6)."""
     declared = [TypeSettings("xml", "xml"), TypeSettings("nvfix", "nvfix")]
     types = make_message_types([*declared, TypeSettings("parts", module, parts=("xml", "nvfix", "xml"))])
     parts = [b"<T x='9'><a>1</a><a><b>2</b></a></T>", b"b=5\x01c=6", b"<T><a>7</a></T>"]
@@ -257,14 +257,14 @@ def test_documents_as_parts_of_a_message(module: str, first: Path, wanted: list[
 
 @dataclass
 class Reading:
-    """What expat says of a document: values by path as this project has them."""
+    """Expat's result for a document: values by path, in this project's form."""
 
     well_formed: bool = False
     values: list[tuple[Path, bytes]] = field(default_factory=list)
 
 
 def expat_reads(message: bytes) -> Reading:
-    """Paths of elements have a number in front of each step but the first: which of its name it is."""
+    """The values by path. In these paths each step but the first follows its number among siblings of the same name."""
     parser = xml.parsers.expat.ParserCreate()
     parser.buffer_text = True
     reading = Reading()
@@ -349,7 +349,7 @@ def documents(draw: st.DrawFn) -> bytes:
 
 
 def agrees(message: bytes) -> None:
-    """With expat: about being well-formed, and about all values."""
+    """Compare with expat: well-formedness, and all values."""
     expected = expat_reads(message)
     paths = list(dict.fromkeys([*(path for path, _ in expected.values), (b"nothing",)]))
     values = read(XML.extractor(), message, paths)
@@ -373,7 +373,7 @@ def agrees(message: bytes) -> None:
 @EXAMPLES
 @given(documents())
 @example(b"<a>\xc2\x85 \xe2\x80\xa8</a>")
-def test_documents_are_read_as_expat_reads_them(message: bytes) -> None:
+def test_documents_are_read_as_by_expat(message: bytes) -> None:
     assert expat_reads(message).well_formed
     agrees(message)
 
@@ -381,7 +381,7 @@ def test_documents_are_read_as_expat_reads_them(message: bytes) -> None:
 @EXAMPLES
 @given(documents(), st.data())
 def test_damaged_documents_are_refused_where_expat_refuses_them(message: bytes, data: st.DataObject) -> None:
-    """Pieces of markup are put in, taken out and doubled. No damage that a DTD or an encoding would be needed for."""
+    """Pieces of markup are inserted, removed and doubled, without damage that needs a DTD or an encoding to detect."""
     for _ in range(data.draw(st.integers(1, 2))):
         at = data.draw(st.integers(0, len(message) - 1))
         behind = min(len(message), at + data.draw(st.integers(0, 3)))
@@ -405,14 +405,14 @@ def test_damaged_documents_are_refused_where_expat_refuses_them(message: bytes, 
     st.binary(max_size=60)
     | st.lists(st.sampled_from([b"<", b"a", b">", b"/", b"&", b"]]>", b"<![CDATA["])).map(b"".join)
 )
-def test_any_bytes_end_in_a_verdict(message: bytes) -> None:
+def test_any_bytes_are_accepted_or_refused(message: bytes) -> None:
     extractor = XML.extractor()
     read(extractor, message, [(b"a",)])
     read(extractor, b"<a>" + message + b"</a>", [(b"a",), (b"a", b"@a")])
     assert read(extractor, b"<a>1</a>", [(b"a",)]) == [[1]]
 
 
-def test_elements_that_nobody_wants_are_passed_over() -> None:
+def test_unwanted_elements_are_skipped() -> None:
     kinds = [b"", b"1", b"]", b"]]", b"&lt;", b"<!---->", b"<![CDATA[<w>]]>", b"<v/>", b"<w>0</w>", b"x" * 40]
     leaves = [b"<v>" + content + b"</v>" for content in kinds] + [b"<v a='1'>2</v>", b"<v >2</v >", b"<v/>"]
     for leaf in leaves:

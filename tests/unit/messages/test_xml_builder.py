@@ -1,4 +1,4 @@
-"""XML documents that are built and changed (expressions.md §11): well-formed for expat, and read back as is right."""
+"""Building and changing XML documents (expressions.md §11): well-formed for expat, and with the new values."""
 
 import xml.parsers.expat
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def check_well_formed(message: bytes) -> None:
             [1, 2, 3, 4],
             b'<T><o><a><c>1</c></a><b x="4">3</b></o><k>2</k></T>',
         ),
-        # What leads only to values that are left out is not written; the root always is.
+        # Elements that would contain only omitted values are not written; the root always is.
         (["/T/o/a", "/T/b"], [OMIT, 1], b"<T><b>1</b></T>"),
         (["/T/o/a", "/T/b"], [OMIT, OMIT], b"<T/>"),
         # NULL is written (expressions.md §11), and NaN is 0 (§10.12, §15 item 53).
@@ -64,9 +64,10 @@ def check_well_formed(message: bytes) -> None:
         (["/T/a", "/T/b"], [1.5, -24.0], b"<T><a>1.5</a><b>-24.0</b></T>"),
         (["/T"], [b"a<b>&\"'\t\n\r]]>"], b"<T>a&lt;b&gt;&amp;\"'\t\n&#13;]]&gt;</T>"),
         (["/T/@x"], [b"a<b>&\"'\t\n\r"], b'<T x="a&lt;b&gt;&amp;&quot;\'&#9;&#10;&#13;"/>'),
-        # Controls have no way into a document.
+        # Control characters cannot be represented in a document.
         (["/T"], [b"\x00\x1f\x7f\xff"], b"<T>\xef\xbf\xbd\xef\xbf\xbd\x7f\xff</T>"),
-        # Two with one destination: the later one wins (expressions.md §11); a value and what is below it do not clash.
+        # Of two fields with one destination, the later one wins (expressions.md §11); a value and fields below it do
+        # not conflict.
         (["/T/a", "/T/b", "/T/a"], [1, 2, 3], b"<T><b>2</b><a>3</a></T>"),
         (["/T/a/b", "/T/a"], [1, 2], b"<T><a>2<b>1</b></a></T>"),
     ],
@@ -92,12 +93,12 @@ def test_new_documents(paths: list[str], values: list[object], message: bytes) -
         ([b"U", b"a"], "one root"),
     ],
 )
-def test_paths_that_no_document_can_hold(steps: list[bytes], said: str) -> None:
+def test_paths_that_no_document_can_store(steps: list[bytes], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         XML.builder([(b"T",), tuple(steps)])
 
 
-def test_as_many_levels_as_a_document_may_have() -> None:
+def test_the_maximum_of_levels_in_a_document() -> None:
     """expressions.md §12.1: at most 64."""
     deepest = (b"a",) * 64
     message = XML.builder([deepest, (*deepest, b"@x")]).build([1, 2])
@@ -112,7 +113,7 @@ def test_as_many_levels_as_a_document_may_have() -> None:
         # An empty message has no fields and is no error (§12.3).
         (b"", ["/T/a"], [1], b"<T><a>1</a></T>"),
         (b"", ["/T/a"], [OMIT], b""),
-        # In place, everything else as it stands; what is new comes last in its element.
+        # Elements are changed in place, and all other text stays unchanged; new ones come last in their element.
         (
             b"<?xml version='1.0'?>\n<T  x = '1'>\n <a>1</a><!-- c -->\n <b/>\n</T>\n",
             ["/T/b", "/T/a", "/T/c"],
@@ -136,12 +137,12 @@ def test_as_many_levels_as_a_document_may_have() -> None:
             b'<T a="\'&quot;" b="9" c=\'3\' d="4"/>',
         ),
         (b"<T a='1' b=\"2\" c='3' />", ["/T/@a", "/T/@b"], [OMIT, None], b"<T b=\"\" c='3' />"),
-        # expressions.md §11: HINT OPTIONAL takes away what the message had.
+        # expressions.md §11: HINT OPTIONAL removes the element that the message had.
         (b"<T><a>1</a> <b x='1'><c/></b></T>", ["/T/a", "/T/b"], [OMIT, OMIT], b"<T> </T>"),
         (b"<T><a/><a>1</a></T>", ["/T/a", "/T/b"], [OMIT, OMIT], b"<T></T>"),
         (b"<T>1<a/>2</T>", ["/T"], [OMIT], b"<T><a/></T>"),
         (b"<T><a>1<b/></a></T>", ["/T/a", "/T/a/@x"], [OMIT, 5], b'<T><a x="5"><b/></a></T>'),
-        # A value takes the place of the element's own text, and of nothing else.
+        # A value replaces the element's own text, and nothing else.
         (
             b"<T><a x='1'>1<b>2</b>3<![CDATA[4]]>\n<c/>\n</a></T>",
             ["/T/a"],
@@ -157,7 +158,7 @@ def test_as_many_levels_as_a_document_may_have() -> None:
             [9, 8, 7],
             b'<T><o n="8"><a>9</a><b>7</b></o><o><k>3</k></o></T>',
         ),
-        # A document with another root changes only if nothing is to be written.
+        # A document with another root is unchanged only if nothing is to be written.
         (b"<U><a>1</a></U>", ["/T/a"], [OMIT], b"<U><a>1</a></U>"),
     ],
 )
@@ -188,7 +189,7 @@ def test_documents_that_cannot_be_changed(message: bytes) -> None:
 @pytest.mark.parametrize(
     "message", [b"<T><a><b x></a></T>", b"<T><a><b></T>", b"<T><a>", b"<T><a>\x01</a></T>"]
 )
-def test_what_is_taken_away_is_parsed_too(message: bytes) -> None:
+def test_removed_elements_are_parsed_too(message: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be parsed"):
         merge(message, ["/T/a"], OMIT)
 
@@ -200,7 +201,7 @@ QUOTED = st.sampled_from(["1", "", "&quot;", "it's"])
 
 @st.composite
 def elements(draw: st.DrawFn, name: str, levels: int) -> str:
-    """No name twice in one element."""
+    """Elements with no name twice in one element."""
     attributes = "".join(f' {one}="{draw(QUOTED)}"' for one in draw(st.lists(NAMES, max_size=2, unique=True)))
     content = draw(TEXTS)
     if levels:
@@ -237,7 +238,7 @@ PATHS = every_path(3)
 
 
 def expected(before: dict[Path, list[object]], wanted: dict[Path, object]) -> dict[Path, list[object]]:
-    """What is to be found at each path after these fields have been written."""
+    """The expected values at each path after these fields have been written."""
     after = {path: list(values) for path, values in before.items()}
     written = {steps for steps, value in wanted.items() if value is not OMIT}
     for steps, value in wanted.items():
@@ -255,7 +256,7 @@ def expected(before: dict[Path, list[object]], wanted: dict[Path, object]) -> di
 
 
 def found(message: bytes) -> dict[Path, list[object]]:
-    """Containers are told apart by what is in them."""
+    """The values found. Containers are distinguished by their contents."""
     values = read(XML.extractor(), message, PATHS)
     assert values is not None
     return {
@@ -286,7 +287,7 @@ def test_changed_documents_are_read_back(
     assert found(merged) == expected(found(text), wanted)
     if not any(value is not OMIT or found(text)[path] for path, value in wanted.items()):
         assert merged == text
-    # Cut off, it is refused.
+    # A truncated document is refused.
     with pytest.raises(ValueError, match="cannot be parsed"):
         merge_into(builder, text[: data.draw(st.integers(1, len(text) - 1))], list(wanted.values()))
 
@@ -314,8 +315,8 @@ def test_changed_documents_are_read_back(
     ),
     FIELDS,
 )
-def test_whatever_is_changed_stays_well_formed(pieces: list[str], wanted: dict[Path, object]) -> None:
-    """Repeated elements, and documents that are damaged: these are refused just as they are when they are read."""
+def test_changed_documents_stay_well_formed(pieces: list[str], wanted: dict[Path, object]) -> None:
+    """Repeated elements, and damaged documents, which are refused just as when they are read."""
     text = f"<T>{''.join(pieces)}</T>".encode()
     well_formed = read(XML.extractor(), text, [(b"T",)]) is not None
     builder = XML.builder(wanted)

@@ -1,4 +1,4 @@
-"""What the benchmark suite compares finds the right messages, in every format; if not, nothing is timed."""
+"""The peers of the filter benchmark find the right messages in every format; otherwise nothing is timed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def inverted(corpus: Corpus) -> Corpus:
-    """With the claim that the other messages match."""
+    """The corpus with an inverted claim: the other messages match."""
     symbols = tuple((number + 1) % SYMBOLS for number in corpus.symbols)
     return replace(corpus, matching=bytes(1 - match for match in corpus.matching), symbols=symbols)
 
@@ -71,8 +71,8 @@ def test_a_library_is_checked_against_the_same_messages(corpus: Corpus) -> None:
         verify(Orjson(), inverted(corpus))
 
 
-def test_the_messages_are_told_apart_by_their_values_only(corpus: Corpus) -> None:
-    """About half match, all differ, and one run's messages are those of another."""
+def test_messages_differ_by_their_values_only(corpus: Corpus) -> None:
+    """About half of them match, all differ, and every run has the same messages."""
     messages = corpus.messages("json")
     assert 0.3 < sum(corpus.matching) / corpus.count < 0.7
     assert len(set(messages)) == MESSAGES

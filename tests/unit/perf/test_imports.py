@@ -9,7 +9,7 @@ CHECKOUT = Path(__file__).parents[3]
 
 
 def test_scenarios_are_listed_in_the_checkout() -> None:
-    """Where the checkout was not built, the installed package is found."""
+    """If the checkout was not built, the installed package is used."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     done = subprocess.run(
         [sys.executable, "-m", "perf"], cwd=CHECKOUT, env=environment, capture_output=True, text=True

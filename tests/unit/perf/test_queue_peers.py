@@ -1,7 +1,7 @@
-"""Consumers of the benchmark suite acknowledge what they got, once each, 80 at a time, in whatever chunks it comes.
+"""Consumers of the benchmark suite acknowledge each received message once, in batches of 80, for any chunks.
 
-What servers send is written here by hand from their protocols, and what consumers send is read here, so that neither
-rests on the code that is tested.
+Here the servers' bytes are written by hand from their protocols, and the consumers' bytes are parsed by hand, so that
+neither relies on the code under test.
 """
 
 import json
@@ -35,24 +35,24 @@ PUBLISHERS = ("3948331409633264000", "13948331409633264001")
 
 @dataclass(frozen=True)
 class Protocol:
-    """One peer's, from both sides."""
+    """A peer's protocol, from both sides."""
 
     consumer: Callable[[socket.socket], Consumer]
     handle: Callable[[int], Any]
-    """Of a message by its number, from 1 on, as `acknowledged` gives it."""
+    """The handle of a message by its number, counted from 1, as `acknowledged` returns it."""
     message: Callable[[int], bytes]
     before: Callable[[int, int], bytes]
-    """What the server sends before a run of messages: the number of the run, from 0 on, and of its messages."""
+    """Bytes that the server sends before a run of messages: by the run's number, counted from 0, and its length."""
     acknowledged: Callable[[bytes], list[list[Any]]]
-    """Batches, from what a consumer sent."""
+    """The batches, from a consumer's bytes."""
     unconfirmed: bytes
-    """What a server may have sent in the end without having confirmed everything."""
+    """A possible end of the server's bytes without a confirmation of everything."""
     confirmed: Callable[[Any], bytes]
-    """What the server sends instead, or then, to a consumer that it has heard of."""
+    """Bytes that the server sends instead, or after that, to a consumer that it knows."""
 
 
 RUNS = (60, 40, 80, 25)
-"""Messages that come together."""
+"""The numbers of messages that arrive together."""
 ACKNOWLEDGED_BEFORE = (2, 3)
 """Runs before which a batch was acknowledged."""
 
@@ -67,7 +67,7 @@ def redis_before(run: int, count: int) -> bytes:
 
 
 def commands(sent: bytes) -> Iterator[list[bytes]]:
-    """Of the Redis protocol."""
+    """The commands in bytes of the Redis protocol."""
     lines = sent.split(b"\r\n")
     at = 0
     while lines[at]:
@@ -97,7 +97,7 @@ def redis_entry(number: int) -> bytes:
 
 
 def beanstalkd_batches(sent: bytes) -> list[list[bytes]]:
-    """A batch is followed by as many reservations, if that many are left."""
+    """Each batch is followed by as many reservations, if that many messages are left."""
     assert sent.count(b"reserve\r\n") == min(100 + sent.count(b"delete ") // 80 * 80, MESSAGES)
     runs = re.findall(rb"(?:delete \d+\r\n)+", sent)
     return [re.findall(rb"delete (\d+)\r\n", run) for run in runs]
@@ -112,7 +112,7 @@ def nats_message(number: int) -> bytes:
 
 
 def nats_batches(sent: bytes) -> list[list[bytes]]:
-    """A batch ends with a request for more, or with the last one."""
+    """Each batch ends with a request for more messages, or is the last one."""
     batches: list[list[bytes]] = [[]]
     for line in re.findall(
         rb"PUB (\S+) 0\r\n\r\n|(PUB \$JS\.API\.CONSUMER\.MSG\.NEXT\.BENCH\.workers )", sent
@@ -125,7 +125,7 @@ def nats_batches(sent: bytes) -> list[list[bytes]]:
 
 
 def frames(sent: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and content of AMQP frames on channel 1."""
+    """The type and content of AMQP frames on channel 1."""
     at = 0
     while at < len(sent):
         size = int.from_bytes(sent[at + 3 : at + 7], "big")
@@ -136,7 +136,7 @@ def frames(sent: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def rabbit_tag(number: int) -> int:
-    """The last one looks like the end of a payload."""
+    """The last tag looks like the end of a payload."""
     return 0x7E227D - MESSAGES + number
 
 
@@ -150,7 +150,7 @@ def rabbit_delivery(number: int) -> bytes:
 
 
 def rabbit_batches(sent: bytes) -> list[list[int]]:
-    """Each covers all from the one before on."""
+    """Each batch covers all messages behind the previous one."""
     tags = [rabbit_tag(number) for number in range(1, MESSAGES + 1)]
     batches = []
     for kind, content in frames(sent):
@@ -163,7 +163,7 @@ def rabbit_batches(sent: bytes) -> list[list[int]]:
 
 
 def bookmark(number: int) -> str:
-    """Of two publishers, whose bookmarks differ in length."""
+    """Bookmarks of two publishers, which differ in length."""
     return f"{PUBLISHERS[number % 2]}|{1_000_000_000 + number}|"
 
 
@@ -271,7 +271,7 @@ def feed(consumer: Consumer, data: bytes, chunk_bytes: int) -> int:
 
 @pytest.mark.parametrize("chunk_bytes", [1, 7, 331, 10**6])
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
-def test_what_was_received_is_acknowledged_in_batches(
+def test_received_messages_are_acknowledged_in_batches(
     protocol: Protocol, chunk_bytes: int, sock: socket.socket
 ) -> None:
     consumer = protocol.consumer(sock)
@@ -309,7 +309,7 @@ def test_a_chunk_may_end_anywhere_in_a_message(protocol: Protocol, sock: socket.
 
 
 @pytest.mark.parametrize("name", ["beanstalkd", "nats", "redis"])
-def test_a_consumer_that_got_nothing_has_nothing_to_confirm(name: str, sock: socket.socket) -> None:
+def test_a_consumer_without_messages_has_nothing_to_confirm(name: str, sock: socket.socket) -> None:
     consumer = PROTOCOLS[name].consumer(sock)
     consumer.start()
     consumer.finish()
@@ -331,14 +331,19 @@ def test_a_server_that_falls_silent_is_an_error(
         exchange([], [BookmarkConsumer(pair[0])], 2)
 
 
-def test_a_server_that_hangs_up_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_server_that_closes_the_connection_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
     pair[1].shutdown(socket.SHUT_WR)
     with pytest.raises(PeerError, match="the server closed a consumer's connection"):
         exchange([], [BookmarkConsumer(pair[0])], 1)
 
 
-def test_a_redis_consumer_asks_for_what_it_has_room_for_and_others_have_left(sock: socket.socket) -> None:
-    """A reply may have less than was asked for. What one has asked for is not another's, unless it did not come."""
+def test_a_redis_consumer_requests_messages_within_its_room_and_the_shared_demand(
+    sock: socket.socket,
+) -> None:
+    """A reply may be shorter than requested.
+
+    Requested messages are not requested by others, unless they did not arrive.
+    """
     demand = Demand(MESSAGES)
     one, other = GroupConsumer(sock, 1, demand), GroupConsumer(sock, 2, demand)
     one.start()
@@ -351,14 +356,14 @@ def test_a_redis_consumer_asks_for_what_it_has_room_for_and_others_have_left(soc
     assert not other.outgoing
 
 
-def test_a_nats_consumer_asks_for_a_batch_with_each_that_it_acknowledges(sock: socket.socket) -> None:
+def test_a_nats_consumer_requests_a_batch_with_each_that_it_acknowledges(sock: socket.socket) -> None:
     consumer = PROTOCOLS["nats"].consumer(sock)
     consumer.start()
     feed(consumer, b"".join(map(nats_message, range(1, 161))), 10**6)
     assert re.findall(rb'{"batch": (\d+)}\r\n', consumer.outgoing) == [b"100", b"80", b"80"]
 
 
-def test_a_subscription_that_is_none_to_a_queue_is_refused(sock: socket.socket) -> None:
+def test_a_subscription_to_a_topic_that_is_no_queue_is_refused(sock: socket.socket) -> None:
     answer = amps_frame({"c": "ack", "cid": "1", "a": "processed", "status": "success"})
     consumer = BookmarkConsumer(sock)
     consumer.start()
@@ -369,7 +374,7 @@ def test_a_subscription_that_is_none_to_a_queue_is_refused(sock: socket.socket) 
         feed(consumer, answer + amps_message(1), 10**6)
 
 
-def test_a_failure_in_the_end_is_no_confirmation(sock: socket.socket) -> None:
+def test_a_failure_at_the_end_is_no_confirmation(sock: socket.socket) -> None:
     consumer = BookmarkConsumer(sock)
     consumer.start()
     consumer.finish()
@@ -402,7 +407,7 @@ def test_a_message_to_rabbitmq_is_persistent() -> None:
     assert body == (3, payload())
 
 
-def test_jobs_that_beanstalkd_does_not_take_are_an_error() -> None:
+def test_jobs_that_beanstalkd_refuses_are_an_error() -> None:
     assert count_inserted(memoryview(b"INSERTED 1\r\nINSERTED 20\r\nINSE")) == 2
     with pytest.raises(PeerError, match="beanstalkd refused"):
         count_inserted(memoryview(b"INSERTED 1\r\nOUT_OF_MEMORY\r\n"))
@@ -431,7 +436,7 @@ def test_memory_that_processes_share_is_counted_once() -> None:
         child.start()
         try:
             wait_for(shared, "ready", child)
-            # What the child has copied of this process by now is not what this is about.
+            # Memory that the child copied of this process so far must not count.
             before = held_bytes([os.getpid(), child.pid or 0])
             shared[mmap.PAGESIZE :] = content
             say(shared, "written")
@@ -447,7 +452,7 @@ def test_memory_that_processes_share_is_counted_once() -> None:
 
 
 def touch(shared: mmap.mmap) -> None:
-    """In a process of its own: read all, say so, stay."""
+    """Run in a separate process: read all pages, report it, and wait."""
     say(shared, "ready")
     wait_for(shared, "written")
     for at in range(mmap.PAGESIZE, len(shared), mmap.PAGESIZE):
@@ -461,7 +466,7 @@ def say(shared: mmap.mmap, word: str) -> None:
 
 
 def wait_for(shared: mmap.mmap, word: str, other: multiprocessing.process.BaseProcess | None = None) -> None:
-    """Until the other process has said it."""
+    """Wait until the other process has written that word."""
     while shared[: len(word)] != word.encode():
         assert other is None or other.is_alive()
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The scenarios about queues, run on a toy server, and on the servers of the comparison that are installed."""
+"""The queue scenarios, run on a toy server, and on the installed servers of the comparison."""
 
 import sys
 from pathlib import Path
@@ -74,12 +74,12 @@ def test_throughput_is_measured_with_one_to_eight_consumers(tmp_path: Path) -> N
     assert rows[1][5].endswith("×")
 
 
-def test_without_a_number_of_messages_a_peer_gets_what_it_manages_in_the_time(tmp_path: Path) -> None:
+def test_without_a_number_of_messages_a_peer_gets_as_many_as_it_handles_in_the_time(tmp_path: Path) -> None:
     measured = QueueThroughput().measure(ToyPeer(), Settings(seconds=0.5), tmp_path)
     assert measured.messages == 4 * ToyPeer.pace * 0.5
 
 
-def test_latency_is_measured_from_every_message_but_those_that_warm_up(tmp_path: Path) -> None:
+def test_latency_is_measured_from_every_message_after_the_warm_up(tmp_path: Path) -> None:
     rows, first = run("queue-latency", tmp_path, Settings(seconds=0.5, rate=200, repetitions=1))
     assert first.messages == 200 * 2 + 100
     assert 0 < first.values["p50_us"] <= first.values["p99_us"] <= first.values["max_us"]
@@ -93,33 +93,33 @@ def test_depth_is_filled_and_drained(tmp_path: Path) -> None:
     assert rows[0][1] == "8,000"
 
 
-def test_who_is_not_full_in_time_is_measured_at_the_depth_reached(tmp_path: Path) -> None:
-    """At most 2 × 100 in half a second, and 20 under way."""
+def test_a_queue_that_is_not_full_in_time_is_measured_at_the_depth_reached(tmp_path: Path) -> None:
+    """At most 2 × 100 messages in half a second, and 20 in flight."""
     measured = QueueDepth().measure(SlowPeer(), Settings(seconds=0.5, messages=1000), tmp_path)
     assert 0 < measured.values["depth"] <= 220
     assert measured.messages == measured.values["depth"]
 
 
-def test_a_queue_that_is_not_empty_in_the_end_is_no_result(tmp_path: Path) -> None:
+def test_a_queue_that_is_not_empty_at_the_end_is_no_result(tmp_path: Path) -> None:
     with ForgetfulPeer().running(tmp_path) as server, pytest.raises(PeerError, match="100 messages are left"):
         pass_through(server, 1, 2, 100)
 
 
-def test_a_message_that_comes_twice_is_no_result(tmp_path: Path) -> None:
+def test_a_message_delivered_twice_is_no_result(tmp_path: Path) -> None:
     with RepeatingPeer().running(tmp_path) as server, pytest.raises(PeerError):
         pass_through(server, 1, 2, 100)
 
 
-@pytest.mark.timeout(300)  # one of them takes its time to start
+@pytest.mark.timeout(300)  # one of them starts slowly
 @pytest.mark.parametrize(
     "peer_type",
     [Beanstalkd, NatsWorkQueue, RabbitMqClassic, RedisGroup],
     ids=lambda peer_type: peer_type.name,
 )
-def test_an_installed_server_delivers_and_takes_acknowledgements(
+def test_an_installed_server_delivers_and_accepts_acknowledgements(
     peer_type: type[QueuePeer], tmp_path: Path
 ) -> None:
-    """203 is no multiple of a batch, nor of the consumers; the second run finds the queue as the first has left it."""
+    """203 is no multiple of a batch or of the consumers. The second run uses the queue as the first one left it."""
     peer = peer_type()
     try:
         peer.version()
@@ -138,7 +138,7 @@ def test_a_server_that_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPa
         RabbitMqClassic().version()
 
 
-def test_all_scenarios_about_queues_have_the_same_peers_but_for_restarts() -> None:
+def test_all_queue_scenarios_have_the_same_peers_except_for_restarts() -> None:
     queues = chosen_scenarios("queue")
     assert [scenario.name for scenario in queues] == [
         "queue-throughput",
@@ -157,7 +157,7 @@ def test_all_scenarios_about_queues_have_the_same_peers_but_for_restarts() -> No
     ]
 
 
-def test_restarts_are_measured_with_what_was_published_in_the_queue(tmp_path: Path) -> None:
+def test_restarts_are_measured_with_published_messages_in_the_queue(tmp_path: Path) -> None:
     scenario = SCENARIOS["queue-restart"]
     result = run_scenario(
         scenario, scenario.peers, Settings(messages=3000, repetitions=1), tmp_path, lambda line: None
@@ -168,7 +168,7 @@ def test_restarts_are_measured_with_what_was_published_in_the_queue(tmp_path: Pa
         assert f"| ready {title}, s | {values[f'{label}_start_s']:.2f} |" in lines
 
 
-def test_many_queues_and_topics_are_measured_with_what_belongs_into_the_queues(tmp_path: Path) -> None:
+def test_many_queues_and_topics_are_measured_with_messages_of_the_queues(tmp_path: Path) -> None:
     scenario = SCENARIOS["queue-topics"]
     result = run_scenario(
         scenario, scenario.peers, Settings(messages=1200, repetitions=1), tmp_path, lambda line: None
@@ -178,7 +178,7 @@ def test_many_queues_and_topics_are_measured_with_what_belongs_into_the_queues(t
     assert f"| first messages of all topics, s | {values['first_messages_s']:.2f} |" in lines
 
 
-def test_a_server_that_has_lost_part_of_its_queue_has_no_result(tmp_path: Path) -> None:
+def test_a_server_that_lost_part_of_its_queue_has_no_result(tmp_path: Path) -> None:
     server = AmpsQueue()
     server.directory = tmp_path
     output = tmp_path / "output.txt"

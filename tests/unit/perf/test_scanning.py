@@ -1,4 +1,4 @@
-"""Handles that are cut out of runs are the ones that the pattern alone finds."""
+"""Handles cut out of runs are the same as those that the pattern alone finds."""
 
 import re
 
@@ -12,7 +12,7 @@ PATTERN = re.compile(rb"id=([^;]+);.{6}", re.DOTALL)
 
 
 class CountingPattern:
-    """How often the expression is asked."""
+    """A pattern that counts its searches."""
 
     def __init__(self) -> None:
         self.searches = 0
@@ -31,12 +31,12 @@ def message(handle: bytes, before: bytes = b"<", payload: bytes = b"1234") -> by
 
 
 def scanned(data: bytes) -> tuple[list[bytes], bytes]:
-    """Handles, and what is left."""
+    """The handles, and the rest of the data."""
     handles, end = MessageScanner(PATTERN, END).scan(memoryview(data))
     return handles, data[end:]
 
 
-def test_a_run_is_cut_without_asking_the_pattern_for_each() -> None:
+def test_a_run_is_cut_without_searching_for_each_handle() -> None:
     counting = CountingPattern()
     data = b"".join(message(b"%03d" % number) for number in range(100))
     handles, end = MessageScanner(counting, END).scan(memoryview(data + message(b"100")[:-1]))  # type: ignore[arg-type]
@@ -45,23 +45,23 @@ def test_a_run_is_cut_without_asking_the_pattern_for_each() -> None:
     assert counting.searches == 2
 
 
-def test_longer_handles_begin_another_run() -> None:
+def test_longer_handles_start_another_run() -> None:
     numbers = [b"%d" % number for number in range(1, 1200)]
     assert scanned(b"".join(map(message, numbers))) == (numbers, b"")
 
 
-def test_what_is_between_messages_is_stepped_over() -> None:
+def test_text_between_messages_is_skipped() -> None:
     data = message(b"1") + b"answer;" + message(b"2") + message(b"3") + b"answer" + message(b"4")
     assert scanned(data) == ([b"1", b"2", b"3", b"4"], b"")
 
 
-def test_a_payload_that_looks_like_a_handle_is_none() -> None:
+def test_a_payload_that_looks_like_a_handle_is_not_taken() -> None:
     data = message(b"1", payload=b"id=7") + message(b"2", payload=b"id=8")
     assert scanned(data) == ([b"1", b"2"], b"")
 
 
-def test_as_long_but_laid_out_otherwise_is_another_run() -> None:
-    """What a longer handle needs, the text before it lacks."""
+def test_messages_of_equal_length_with_another_layout_start_another_run() -> None:
+    """The longer handle is balanced by a shorter text before it."""
     data = message(b"11", b"<<") + message(b"222", b"<") + message(b"33", b"<<")
     assert scanned(data) == ([b"11", b"222", b"33"], b"")
 

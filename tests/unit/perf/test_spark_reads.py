@@ -1,4 +1,4 @@
-"""The scenario about Spark: what is made is what is read, wrong answers are no results, and what is missing is told."""
+"""The Spark scenario: reads find the data made, wrong answers are no results, and missing parts are reported."""
 
 import importlib.util
 import sys
@@ -24,7 +24,7 @@ MESSAGES = 2000
 
 @pytest.fixture
 def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Made-up records instead of the real ones; one in 350 is of a rare airline."""
+    """Invented records instead of the real ones; one in 350 is of a rare airline."""
     path = tmp_path / "flights.csv.zip"
     rows = [
         f"{'OO' if number % 350 == 7 else ('UA', 'AA')[number % 2]},N{number % 90},EWR,IAH,"
@@ -47,9 +47,9 @@ def test_messages_repeat_the_records_under_numbers_of_their_own(flights: Path) -
     assert made[RECORDS + 7][1].split(b",")[1:] == made[7][1].split(b",")[1:]
 
 
-@pytest.mark.timeout(600)  # a Java has to start
-def test_every_read_finds_what_was_published(flights: Path, tmp_path: Path) -> None:
-    """Journals of a real server, JSON and Parquet give the same answers; parts are read in part."""
+@pytest.mark.timeout(600)  # a Java process has to start
+def test_every_read_finds_the_published_messages(flights: Path, tmp_path: Path) -> None:
+    """Journals of a real server, JSON and Parquet give the same answers; parts are read partially."""
     try:
         needed_versions()
     except PeerError as error:
@@ -71,7 +71,7 @@ def test_every_read_finds_what_was_published(flights: Path, tmp_path: Path) -> N
 
 
 class Session:
-    """Answers in place of Spark."""
+    """A substitute for Spark with given answers."""
 
     def __init__(self, *rows: tuple[int, ...]) -> None:
         self._rows = list(rows)
@@ -95,14 +95,14 @@ def named(name: str) -> Any:
     return next(peer for peer in SparkReadScenario.peers if peer.name == name)
 
 
-def test_who_does_not_find_all_messages_has_no_result(tmp_path: Path) -> None:
+def test_a_read_that_misses_messages_has_no_result(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match="spark-json-1 has found 99 messages instead of 100"):
         prepared(tmp_path, (99, 0, 0)).measure(named("spark-json-1"), Settings(), tmp_path)
     with pytest.raises(PeerError, match="amps-topic-1 has found 100 messages instead of 3"):
         prepared(tmp_path, (100, 0, 0)).measure(named("amps-topic-1"), Settings(), tmp_path)
 
 
-def test_who_answers_something_else_has_no_result(tmp_path: Path) -> None:
+def test_a_read_with_another_answer_has_no_result(tmp_path: Path) -> None:
     scenario = prepared(tmp_path, (100, 7, 8), (100, 7, 8), (100, 7, 9))
     assert scenario.measure(named("amps-fields-1"), Settings(), tmp_path).values["messages_per_s"] == 50
     scenario.measure(named("spark-json-2"), Settings(), tmp_path)
@@ -110,7 +110,7 @@ def test_who_answers_something_else_has_no_result(tmp_path: Path) -> None:
         scenario.measure(named("amps-columns-1"), Settings(), tmp_path)
 
 
-def test_a_part_says_how_much_it_has_read(tmp_path: Path) -> None:
+def test_a_part_reports_the_bytes_it_has_read(tmp_path: Path) -> None:
     (tmp_path / "0000000001.x.json").write_text('{"bytes_read": 20}')
     scenario = prepared(tmp_path, (3, 0, 0))
     assert scenario.measure(named("amps-topic-1"), Settings(), tmp_path).values["read_share"] == 0.02
@@ -131,7 +131,7 @@ def test_options_choose_the_parts(tmp_path: Path) -> None:
 
 
 def results(tmp_path: Path, **seconds: float) -> list[PeerResult]:
-    """By name of peer, with _ for -."""
+    """The results by name of peer, with _ for -."""
     made = []
     for name, elapsed_s in seconds.items():
         peer = named(name.replace("_", "-"))
@@ -141,7 +141,7 @@ def results(tmp_path: Path, **seconds: float) -> list[PeerResult]:
     return made
 
 
-def test_the_tables_compare_reads_with_what_they_stand_for(tmp_path: Path) -> None:
+def test_the_tables_compare_reads_with_their_counterparts(tmp_path: Path) -> None:
     lines = prepared(tmp_path).table(
         Settings(repetitions=1),
         results(
@@ -181,7 +181,7 @@ def test_too_few_messages_are_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_what_is_missing_is_told_in_a_sentence(flights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_parts_are_named_in_a_sentence(flights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     with monkeypatch.context() as patch:
         patch.delitem(sys.modules, "amps.spark", raising=False)

@@ -1,7 +1,7 @@
-"""A queue in memory that speaks as much of beanstalkd's protocol as the benchmark suite does, to test the suite with.
+"""A queue in memory with the part of beanstalkd's protocol that the benchmark suite uses, to test the suite with.
 
-Run as a program: `toy_queue_server.py PORT MODE`. MODE is `honest`, or what is wrong with it: `forgetful` says that
-a job is deleted and keeps it, `repeating` delivers the fifth job again, `slow` takes 5 ms for each.
+Run as a program: `toy_queue_server.py PORT MODE`. MODE is `honest` or a fault: `forgetful` reports a job as deleted and
+keeps it, `repeating` delivers the fifth job again, `slow` takes 5 ms for each job.
 """
 
 import socketserver
@@ -12,7 +12,7 @@ from collections import deque
 
 
 class Queue:
-    """Jobs, ready or reserved."""
+    """The jobs, ready or reserved."""
 
     def __init__(self, mode: str) -> None:
         self.mode = mode

@@ -1,4 +1,4 @@
-"""How a worker shares the connections with others that are only numbers here, and what it does when it cannot."""
+"""Sharing of connections between a worker and others, which are only numbers here, and cases where it cannot accept."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ SELF, OTHER = 0, 1
 
 @dataclass
 class Log:
-    """Keeps what was logged."""
+    """A log that keeps its records."""
 
     records: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
@@ -31,7 +31,7 @@ class Log:
 
 
 class Protocol(asyncio.Protocol):
-    """A connection as the worker has it: it counts until it is lost."""
+    """A connection of the worker, which counts until it is lost."""
 
     def __init__(self, made: "Made") -> None:
         self._made = made
@@ -44,7 +44,7 @@ class Protocol(asyncio.Protocol):
 
 
 class Made:
-    """An acceptor with one listening socket, clients of it, and what came of them."""
+    """An acceptor with one listening socket, clients of it, and their connections."""
 
     def __init__(self) -> None:
         self.control = ControlPage()
@@ -103,8 +103,8 @@ def run(made: Made, body: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-def test_what_goes_to_a_client_on_this_host_is_not_paced(made: Made) -> None:
-    """Whatever the system's default for networks is."""
+def test_a_connection_from_this_host_is_not_paced(made: Made) -> None:
+    """This holds for any default of the system."""
 
     async def body() -> None:
         made.listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, another_control())
@@ -117,7 +117,7 @@ def test_what_goes_to_a_client_on_this_host_is_not_paced(made: Made) -> None:
     run(made, body)
 
 
-def test_what_waits_is_left_to_a_worker_with_fewer(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_clients_are_left_to_a_worker_with_fewer(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "LEAVE_S", 600.0)
     made.other(0)
 
@@ -131,8 +131,8 @@ def test_what_waits_is_left_to_a_worker_with_fewer(made: Made, monkeypatch: pyte
     run(made, body)
 
 
-def test_what_nobody_else_took_is_taken_after_a_moment(made: Made) -> None:
-    made.other(0, beat_ago_s=-600.0)  # it shows signs of life all the time, and takes nothing
+def test_clients_that_no_other_worker_accepts_are_accepted_after_a_moment(made: Made) -> None:
+    made.other(0, beat_ago_s=-600.0)  # it always seems alive, and accepts no clients
 
     async def body() -> None:
         made.connect(10)
@@ -146,7 +146,7 @@ def test_what_nobody_else_took_is_taken_after_a_moment(made: Made) -> None:
 @pytest.mark.parametrize(
     ("connections", "alive", "beat_ago_s"), [(0, False, 0.0), (0, True, 30.0), (1000, True, 0.0)]
 )
-def test_nobody_waits_for_a_worker_that_is_gone_stuck_or_busier(
+def test_a_worker_that_is_dead_stuck_or_busier_is_not_waited_for(
     made: Made, monkeypatch: pytest.MonkeyPatch, connections: int, alive: bool, beat_ago_s: float
 ) -> None:
     monkeypatch.setattr(accepting, "LEAVE_S", 600.0)
@@ -163,7 +163,7 @@ def test_nobody_waits_for_a_worker_that_is_gone_stuck_or_busier(
     run(made, body)
 
 
-def test_the_lead_grows_with_the_number(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_permitted_lead_grows_with_the_number(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "LEAVE_S", 600.0)
     made.other(32)
 
@@ -221,7 +221,7 @@ def test_a_handshake_that_fails_is_logged_and_does_not_count(made: Made) -> None
     run(made, body)
 
 
-def test_after_stopping_nobody_is_taken(made: Made) -> None:
+def test_after_stopping_no_client_is_accepted(made: Made) -> None:
     made.other(0)
 
     async def body() -> None:
@@ -229,7 +229,7 @@ def test_after_stopping_nobody_is_taken(made: Made) -> None:
         made.begin()
         await made.until(lambda: bool(made.transports), "nobody is served")
         made.acceptor.stop()
-        taken = made.count  # perhaps more than are served yet
+        taken = made.count  # perhaps more than are accepted yet
         await made.until(lambda: len(made.transports) == taken, "not all that were taken are served")
         await asyncio.sleep(0.05)
         assert len(made.transports) == made.count == taken < 5

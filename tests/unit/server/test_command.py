@@ -1,4 +1,4 @@
-"""Carrying out commands as coroutines: when they go on, what holds the input, and how they end."""
+"""Commands carried out as coroutines: when they continue, what holds the input, and how they end."""
 
 import gc
 import sys
@@ -16,7 +16,7 @@ from amps.server.transport.session import Phase
 
 
 class FakeSession:
-    """Notes what is done with its input, and what it is answered."""
+    """A session that records the calls about its input, and its answers."""
 
     def __init__(self) -> None:
         self.phase = Phase.READY
@@ -42,7 +42,7 @@ class FakeSession:
 
 
 class Place:
-    """Something to wait for, as often as one likes; `tell` says that the oldest wait is over."""
+    """A condition that can be waited for repeatedly; `tell` ends the oldest wait."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[Any], None]] = []
@@ -98,8 +98,8 @@ def test_input_is_held_from_the_beginning_to_the_end(stage: Stage) -> None:
     assert not stage.session.under_way
 
 
-def test_it_goes_on_inside_the_call_that_ends_the_wait(stage: Stage) -> None:
-    """A subscription is answered where it was entered, before the tailer goes on."""
+def test_it_continues_inside_the_call_that_ends_the_wait(stage: Stage) -> None:
+    """A subscription is answered in the place where it was entered, before the tailer goes on."""
 
     async def carry_out(command: Command) -> None:
         await command.wait(stage.place.begin)
@@ -161,14 +161,14 @@ def test_a_closed_session_ends_its_commands_and_keeps_nothing(stage: Stage) -> N
         gc.enable()
     assert stage.done == ["hold", "hold", "cleaned up", "cleaned up"]
     assert not stage.session.under_way
-    # Whatever they waited for still comes.
+    # The conditions that they waited for still occur.
     stage.place.tell()
     stage.place.tell()
     assert "went on" not in stage.done
     assert "release" not in stage.done
 
 
-def test_the_phase_counts_even_if_no_one_has_said_that_the_session_ended(stage: Stage) -> None:
+def test_the_phase_counts_even_without_a_notification_that_the_session_ended(stage: Stage) -> None:
     async def carry_out(command: Command) -> None:
         await command.wait(stage.place.begin)
         stage.done.append("went on")
@@ -211,7 +211,7 @@ def test_a_session_may_close_while_a_wait_is_begun(stage: Stage) -> None:
 
 
 def test_a_refusal_is_answered_before_the_input_goes_on(stage: Stage) -> None:
-    """`received` was sent when the command came."""
+    """`received` was sent when the command arrived."""
 
     async def carry_out(command: Command) -> None:
         await command.wait(stage.place.begin)
@@ -243,7 +243,7 @@ def test_damage_to_the_journal_ends_the_connection(stage: Stage) -> None:
     assert not stage.session.under_way
 
 
-def test_what_a_wait_raises_while_it_is_begun_comes_to_the_coroutine(stage: Stage) -> None:
+def test_an_exception_while_a_wait_begins_is_raised_in_the_coroutine(stage: Stage) -> None:
     def begin(over: Callable[[None], None]) -> None:
         raise CommandFailure("invalid bookmark")
 
@@ -259,7 +259,7 @@ def test_what_a_wait_raises_while_it_is_begun_comes_to_the_coroutine(stage: Stag
 
 
 def test_failures_keep_nothing_alive(stage: Stage) -> None:
-    """What a failure refers to may be a journal's file."""
+    """A failure may refer to a journal's file."""
 
     class Failure(CommandFailure):
         pass
@@ -289,7 +289,7 @@ def test_failures_keep_nothing_alive(stage: Stage) -> None:
         gc.enable()
 
 
-def test_an_exception_that_nothing_foresaw_goes_to_the_caller(stage: Stage) -> None:
+def test_an_unexpected_exception_is_raised_in_the_caller(stage: Stage) -> None:
     async def carry_out(command: Command) -> None:
         await command.wait(stage.place.begin)
         raise OverflowError
@@ -302,7 +302,7 @@ def test_an_exception_that_nothing_foresaw_goes_to_the_caller(stage: Stage) -> N
     assert not stage.session.under_way
 
 
-def test_input_may_be_let_go_before_the_end(stage: Stage) -> None:
+def test_input_may_be_released_before_the_end(stage: Stage) -> None:
     async def carry_out(command: Command) -> None:
         command.release()
         await command.wait(stage.place.begin)
@@ -314,7 +314,7 @@ def test_input_may_be_let_go_before_the_end(stage: Stage) -> None:
     assert stage.done == ["hold", "release", "end"]
 
 
-def test_input_goes_on_behind_refusals_that_must_be_told_first(stage: Stage) -> None:
+def test_input_continues_behind_refusals_that_must_be_sent_first(stage: Stage) -> None:
     async def carry_out(command: Command) -> None:
         stage.session.acks.crowded = True
 

@@ -1,4 +1,4 @@
-"""Connections whose input waits for the ring: who goes on, when, and in what order."""
+"""Connections whose input waits for room in the ring: which ones continue, when, and in which order."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ RING_BYTES = 8 << 20
 
 
 class Link(CoreLink):
-    """A link to a ring that nobody takes anything from but the test."""
+    """A link to a ring that only the test reads."""
 
     def __init__(self) -> None:
         self.scheduled = 0
@@ -40,7 +40,7 @@ class Link(CoreLink):
 
 
 class Waiting:
-    """A connection that is told to go on; `refill`: it then fills the ring again, and waits."""
+    """A connection waiting to be released. `refill`: when released, it fills the ring again and waits."""
 
     def __init__(self, link: Link, name: str, told: list[str], refill: bool = False) -> None:
         self.acks = SimpleNamespace(crowded=False)
@@ -60,13 +60,13 @@ def waiting(link: Link, names: str, told: list[str], refill: bool = False) -> li
     return connections
 
 
-def test_input_that_waits_for_room_goes_on_when_half_of_the_backlog_is_taken() -> None:
+def test_input_that_waits_for_room_continues_when_half_of_the_backlog_is_read() -> None:
     link, told = Link(), []  # type: ignore[var-annotated]
     link.fill(PUBLISH_BACKLOG_BYTES)
     waiting(link, "ab", told)
     link.push_waiting()
     assert not told
-    # The core's taking of what is there brings the next turn: nobody asks for one over and over.
+    # The core's reading of the ring brings the next turn, so no turn is scheduled here.
     assert link.scheduled == 0
     link.ring.pop_all()
     link.push_waiting()
@@ -75,7 +75,7 @@ def test_input_that_waits_for_room_goes_on_when_half_of_the_backlog_is_taken() -
     assert told == ["a", "b"]
 
 
-def test_who_fills_the_ring_comes_last_the_next_time() -> None:
+def test_a_connection_that_fills_the_ring_is_last_the_next_time() -> None:
     link, told = Link(), []  # type: ignore[var-annotated]
     waiting(link, "abc", told, refill=True)
     for _ in range(4):
@@ -84,7 +84,7 @@ def test_who_fills_the_ring_comes_last_the_next_time() -> None:
     assert told == ["a", "b", "c", "a"]
 
 
-def test_who_waits_for_a_turn_only_does_not_wait_for_room() -> None:
+def test_a_connection_waiting_for_a_turn_does_not_wait_for_room() -> None:
     link, told = Link(), []  # type: ignore[var-annotated]
     link.fill(PUBLISH_BACKLOG_BYTES)
     waiting(link, "a", told)
@@ -94,7 +94,7 @@ def test_who_waits_for_a_turn_only_does_not_wait_for_room() -> None:
     assert told == ["b"]
 
 
-def test_who_is_not_to_go_on_stays_in_its_place() -> None:
+def test_a_connection_that_may_not_continue_keeps_its_place() -> None:
     link, told = Link(), []  # type: ignore[var-annotated]
     first, _ = waiting(link, "ab", told)
     first.acks.crowded = True
@@ -105,8 +105,8 @@ def test_who_is_not_to_go_on_stays_in_its_place() -> None:
     assert told == ["b", "a", "c"]
 
 
-def test_what_could_not_go_on_is_due_when_its_acknowledgements_are_sent() -> None:
-    """They are sent after the connections had their turn, and nothing that would bring another turn moves."""
+def test_a_connection_held_back_is_due_when_its_acknowledgements_are_sent() -> None:
+    """They are sent after the connections had their turn, and no other event would bring another turn."""
     link, told = Link(), []  # type: ignore[var-annotated]
     assert not link.release_is_due
     (held,) = waiting(link, "a", told)
@@ -123,7 +123,7 @@ def test_what_could_not_go_on_is_due_when_its_acknowledgements_are_sent() -> Non
     assert not link.release_is_due
 
 
-def test_a_connection_that_ends_while_others_go_on_is_forgotten() -> None:
+def test_a_connection_that_ends_while_others_continue_is_forgotten() -> None:
     link, told = Link(), []  # type: ignore[var-annotated]
     first, second = waiting(link, "ab", told)
     first.release = lambda: link.forget(second)
@@ -134,7 +134,7 @@ def test_a_connection_that_ends_while_others_go_on_is_forgotten() -> None:
 
 @pytest.mark.parametrize("size", [10, 3000, 200_000])
 def test_publishes_leave_most_of_the_ring_free(size: int) -> None:
-    """Acknowledgements and control records find room, and few publishes in front of them."""
+    """Acknowledgements and control records find room, with few publishes before them."""
     ring = Ring(RING_BYTES)
     table = TopicTable(lambda topic, message_type: (True, False, None, None))
     table.entry("t", "json").mark_declared()

@@ -1,4 +1,4 @@
-"""What is taken for stuck: silence, unless the disk explains it, in a process that can run."""
+"""Detection of stuck processes: silence counts, unless the disk explains it, in a process that can run."""
 
 import os
 import signal
@@ -58,21 +58,21 @@ def test_a_process_that_waits_for_its_disk_is_not_stuck(idle: subprocess.Popen[b
     assert pulse.judge(silent, activity) is Health.STUCK
     begun(activity, 90)
     assert pulse.judge(silent, activity) is Health.WAITING_FOR_DISK
-    # One call after the other, each short: the next one begins soon.
+    # The process makes short calls one after the other.
     ended(activity, 2)
     assert pulse.judge(silent, activity) is Health.WAITING_FOR_DISK
     ended(activity, 20)
     assert pulse.judge(silent, activity) is Health.STUCK
 
 
-def test_no_call_of_the_disk_is_believed_in_for_ever(idle: subprocess.Popen[bytes]) -> None:
+def test_a_call_of_the_disk_excuses_silence_for_a_limited_time(idle: subprocess.Popen[bytes]) -> None:
     pulse, activity = Pulse(idle.pid), DiskActivity()
     begun(activity, health.DISK_HOPELESS_S + 1)
     assert pulse.judge(ago_ns(400), activity) is Health.STUCK
 
 
 def test_a_stopped_process_does_not_wait_for_its_disk(idle: subprocess.Popen[bytes]) -> None:
-    """What it said before it was stopped stands there for ever."""
+    """The call that it announced before it was stopped stays announced for ever."""
     pulse, activity = Pulse(idle.pid), DiskActivity()
     begun(activity, 100)
     silent = ago_ns(100)
@@ -82,10 +82,10 @@ def test_a_stopped_process_does_not_wait_for_its_disk(idle: subprocess.Popen[byt
     assert pulse.judge(silent, activity) is Health.STUCK
 
 
-def test_nobody_is_blamed_for_the_time_in_which_nobody_listened(
+def test_no_process_is_blamed_for_the_time_when_the_supervisor_was_stopped(
     idle: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole tree was stopped, supervisor and all, and goes on."""
+    """The whole process tree, including the supervisor, was stopped and continues."""
     pulse = Pulse(idle.pid)
     assert pulse.judge(ago_ns(100), None) is Health.STUCK
     monkeypatch.setattr(health, "LISTENING_GAP_S", 0.0)
@@ -115,14 +115,14 @@ def test_before_it_is_ready_a_process_must_only_run(
     assert Health.STUCK in seen
 
 
-def test_a_process_that_is_gone_is_nobody_s_business_here(idle: subprocess.Popen[bytes]) -> None:
+def test_a_process_that_has_ended_is_not_judged_here(idle: subprocess.Popen[bytes]) -> None:
     pulse = Pulse(idle.pid)
     idle.kill()
     idle.wait()
     assert pulse.judge(0, None) is Health.WELL
 
 
-def test_calls_of_the_disk_are_announced_and_taken_back() -> None:
+def test_calls_of_the_disk_are_announced_and_withdrawn() -> None:
     activity = DiskActivity()
     during: list[tuple[float, bool]] = []
 

@@ -1,4 +1,4 @@
-"""Up to where a worker says that it has done with the pages of the journal."""
+"""The position up to which a worker no longer needs the pages of the journal."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ INDEX = 3
 
 
 class Worker:
-    """One that has said something already."""
+    """A worker that publishes its position."""
 
     def __init__(self) -> None:
         self.control = ControlPage()
@@ -31,7 +31,7 @@ class Worker:
         return int(self.control.pages_done(INDEX))
 
 
-def test_with_nobody_reading_all_that_is_durable() -> None:
+def test_without_readers_all_durable_pages_are_done() -> None:
     worker = Worker()
     assert worker.look(STEP_BYTES - 1) == 0
     assert worker.look(STEP_BYTES) == STEP_BYTES
@@ -40,7 +40,7 @@ def test_with_nobody_reading_all_that_is_durable() -> None:
     assert worker.unmapped == [(0, STEP_BYTES), (STEP_BYTES, 3 * STEP_BYTES)]
 
 
-def test_up_to_the_first_reader() -> None:
+def test_pages_are_done_up_to_the_first_reader() -> None:
     worker = Worker()
     assert (
         worker.look(9 * STEP_BYTES, 8 * STEP_BYTES, 2 * STEP_BYTES + 5, 4 * STEP_BYTES) == 2 * STEP_BYTES + 5
@@ -50,20 +50,20 @@ def test_up_to_the_first_reader() -> None:
 
 
 def test_readers_of_older_parts_do_not_count() -> None:
-    """What they read was given back before; a subscriber that comes to the newest in an hour holds nothing up."""
+    """Their pages were released before. A subscriber that needs an hour to catch up does not delay the release."""
     worker = Worker()
     assert worker.look(4 * STEP_BYTES) == 4 * STEP_BYTES
     assert worker.look(9 * STEP_BYTES, STEP_BYTES, 4 * STEP_BYTES - 1) == 9 * STEP_BYTES
     assert worker.look(20 * STEP_BYTES, 9 * STEP_BYTES) == 9 * STEP_BYTES
 
 
-def test_both_tailers_and_the_replays_that_run_are_readers() -> None:
-    """A tailer takes for granted that what it reads is in memory."""
+def test_both_tailers_and_the_running_replays_are_readers() -> None:
+    """A tailer assumes that the pages it reads are in memory."""
     nobody: Any = None
     live = LiveFeed(nobody, nobody, nobody, nobody)
     durable = DurableFeed(nobody, nobody, nobody, nobody)
     replay = SimpleNamespace(members=[None], tailer=SimpleNamespace(position=9))
-    ended = SimpleNamespace(members=[])  # its last member has left, and its tailer was let go
+    ended = SimpleNamespace(members=[])  # its last member has left, and its tailer was dropped
     feeds: Any = SimpleNamespace(_live=live, _durable=durable, _replays=[(replay, 1), (ended, 1)])
     assert list(Feeds._reading(feeds)) == [9]
     tailers: Any = (

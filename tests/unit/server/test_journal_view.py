@@ -1,4 +1,4 @@
-"""Places in the log are found step by step, and no step does more than a little, whatever is compressed or missing."""
+"""Places in the log are found in small steps, whichever journals are compressed or missing."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class Log:
-    """Two full journals and one in use; messages of 2,000 bytes and, now and then, a first one of a topic."""
+    """Two full journals and one in use, with messages of 2,000 bytes and occasionally the first one of a topic."""
 
     def __init__(self, path: Path) -> None:
         feeder = Feeder(path, FILE_BYTES)
@@ -54,7 +54,7 @@ class Log:
             control=SimpleNamespace(
                 watermarks=lambda: (self.end, self.end, self.end, 2), first_journal_number=0
             ),
-            # The journal in use has its index in shared memory; here it has none at all.
+            # The journal in use has its index in shared memory; here it has no index.
             index_path=lambda number: self.path / "nowhere",
         )
         return JournalView(
@@ -70,7 +70,7 @@ class Log:
 
 
 class _NobodyRemoves:
-    """Instead of a JournalFloor."""
+    """A substitute for a JournalFloor."""
 
     def enter(self, number: int) -> None: ...
     def check(self, number: int) -> None: ...
@@ -89,7 +89,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Log:
 
 
 def counted(steps: Steps[Result], cache: FrameCache) -> Result:
-    """Do all the steps; none may decompress more than a few frames."""
+    """Do all steps, and assert that none decompresses more than a few frames."""
     before = cache.resident_bytes
     while True:
         try:
@@ -103,7 +103,7 @@ def counted(steps: Steps[Result], cache: FrameCache) -> Result:
 
 
 def test_places_are_found_in_steps_of_a_few_frames(log: Log) -> None:
-    """What is found is what the records say."""
+    """The places found are those of the records."""
     records = log.records
     for which in (0, 1, len(records) // 3, len(records) // 2, len(records) - 1):
         record = records[which]
@@ -140,7 +140,7 @@ def test_places_are_found_in_steps_of_a_few_frames(log: Log) -> None:
 
 
 def test_topics_of_a_journal_that_grows_are_learnt_on_top_of_those_before(tmp_path: Path) -> None:
-    """The index tells of more topics each time."""
+    """Each time the index names more topics."""
     log = Log(tmp_path)
     view = log.view(FrameCache())
     index = view.index(1)
@@ -162,8 +162,8 @@ def test_topics_of_a_journal_that_grows_are_learnt_on_top_of_those_before(tmp_pa
         assert found.topic == record.topic
 
 
-def test_a_search_goes_on_after_what_was_missing_has_been_read(log: Log) -> None:
-    """It is told of each part before it is looked at, and does the step without asking again."""
+def test_a_search_continues_after_missing_pages_were_read(log: Log) -> None:
+    """The search raises PagesMissing for each part before it reads it, and then does the step without raising again."""
 
     record = log.records[len(log.records) // 2]
     view = log.view(FrameCache(0))

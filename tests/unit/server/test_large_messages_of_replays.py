@@ -1,4 +1,4 @@
-"""Messages larger than any window: all of one is in memory before the event loop looks at it."""
+"""Messages larger than any window: the whole message is in memory before the event loop reads it."""
 
 import resource
 from functools import partial
@@ -25,7 +25,7 @@ def payload(number: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredLog:
-    """Two full journals and one in use. Between large messages lie small ones, whose topic nobody wants."""
+    """Two full journals and one in use. Small messages of a topic without subscriptions lie between large ones."""
     messages = []
     for number in range(MESSAGES):
         large = Stored("large", 0, number + 1, 1000 + number, payload(number))
@@ -43,12 +43,15 @@ def forget_all(log: StoredLog) -> None:
 
 
 def faults() -> int:
-    """Pages for which this thread had to wait, so far."""
+    """The number of pages for which this thread had to wait so far."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
 
 
 def run(replay: Replay, reader: Reader, log: StoredLog) -> tuple[int, int, int]:
-    """To the end. Returns how many pages the runs waited for, how many bytes were asked for, and the most in one go."""
+    """Run the replay to its end.
+
+    Returns the number of pages that its runs waited for, the bytes requested, and the largest request.
+    """
     waited = asked = asked_max = 0
     for _ in range(10_000):
         if replay.tailer.position >= log.end:
@@ -74,8 +77,8 @@ def run(replay: Replay, reader: Reader, log: StoredLog) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("with_indexes", [False, True])
-def test_nobody_waits_for_pages_of_a_large_message(stored: StoredLog, with_indexes: bool) -> None:
-    """Where the file system keeps its pages in memory nothing is asked for, and nothing waited for either."""
+def test_the_event_loop_waits_for_no_page_of_a_large_message(stored: StoredLog, with_indexes: bool) -> None:
+    """On a file system in memory nothing is requested, and nothing is waited for."""
     forget_all(stored)
     reading = Reading(stored, with_indexes=with_indexes)
     replay, reader = reading.replay([("large", None)])
@@ -93,7 +96,7 @@ def test_nobody_waits_for_pages_of_a_large_message(stored: StoredLog, with_index
 
 
 def test_a_lookup_waits_for_no_page_of_a_large_message(stored: StoredLog) -> None:
-    """Where a message lies, and what lies before a place: in steps, each with what it needs."""
+    """Finding a message's place, and the last bookmark before a place, takes steps that request their pages."""
     view = Reading(stored, with_indexes=False).view
     file = view.directory.file(0)
     forget_all(stored)
@@ -117,7 +120,7 @@ def test_a_lookup_waits_for_no_page_of_a_large_message(stored: StoredLog) -> Non
 
 
 def run_until_unreadable(replay: Replay, reader: Reader, log: StoredLog) -> None:
-    """As a worker does. Raises LogUnreadable."""
+    """Run as a worker does. Raises LogUnreadable."""
     while replay.tailer.position < log.end:
         work = replay.work_ahead(log.end, NOW_NS)
         if work is None:
@@ -130,8 +133,8 @@ def run_until_unreadable(replay: Replay, reader: Reader, log: StoredLog) -> None
             replay.was_unreadable(problem)
 
 
-def test_a_place_that_cannot_be_read_ends_a_replay_there(tmp_path: Path) -> None:
-    """What lies before it is delivered."""
+def test_an_unreadable_place_ends_a_replay_there(tmp_path: Path) -> None:
+    """Messages before that place are delivered."""
     log = StoredLog(
         tmp_path, 8 << 20, [Stored("t", 0, n + 1, 1000 + n, b"%07d" % n * 1000) for n in range(900)]
     )

@@ -1,4 +1,4 @@
-"""What waits for slow clients, in memory that all workers share."""
+"""The bytes waiting for slow clients, counted in memory that all workers share."""
 
 import os
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def test_the_instance_has_a_pool_and_each_transport_with_a_limit_of_its_own() ->
     assert list(limits.items()) == [(None, 5 << 20), ("b", 2 << 20), ("d", 2 << 20)]
 
 
-def test_one_decides_at_a_time(tmp_path: Path) -> None:
+def test_one_worker_decides_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first, second = Deciding(path), Deciding(path)
     with first.tried() as alone:
@@ -80,7 +80,7 @@ def test_one_decides_at_a_time(tmp_path: Path) -> None:
         assert alone
 
 
-def test_the_death_of_who_decides_is_no_decision(tmp_path: Path) -> None:
+def test_the_death_of_the_deciding_worker_frees_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
 
     def die_deciding() -> None:

@@ -1,4 +1,4 @@
-"""An outage of the storage: pauses that grow, and nobody who waits at the listener."""
+"""An outage of the storage: the pauses grow, and no client waits at the listener."""
 
 import socket
 
@@ -28,7 +28,7 @@ def test_outage_pauses_grow_to_a_bound(clock: list[float]) -> None:
     assert now.age_s == sum(delays)
 
 
-def test_outage_whoever_connects_is_turned_away() -> None:
+def test_outage_connecting_clients_are_turned_away() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         clients = [socket.create_connection(listener.getsockname(), 10) for _ in range(3)]
@@ -36,4 +36,4 @@ def test_outage_whoever_connects_is_turned_away() -> None:
         for client in clients:
             with client:
                 assert client.recv(1) == b""
-        turn_away([listener])  # nobody is there
+        turn_away([listener])  # no client is waiting

@@ -1,4 +1,4 @@
-"""Patterns: few expressions are tried."""
+"""The index of topic expressions: few expressions are tried."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +10,13 @@ from amps.server.transport.patterns import PatternIndex
 
 @dataclass(eq=False)
 class FakeSubscription:
-    """What the index looks at."""
+    """The fields of a subscription that the index reads."""
 
     topic: str
 
 
 class Tried:
-    """Makes subscriptions and counts how often their expressions are tried."""
+    """An index with subscriptions that count how often their expressions are tried."""
 
     def __init__(self) -> None:
         self.index = PatternIndex()
@@ -44,7 +44,7 @@ class Tried:
 
 
 def test_patterns_thousands_of_expressions_and_topics_are_not_multiplied() -> None:
-    """One worker once needed 49 s for 5,000 of each."""
+    """Trying each of 5,000 expressions with each of 5,000 topics once took a worker 49 s."""
     tried = Tried()
     for number in range(1000):
         kinds = [f"^feed/{number:05d}/.*", f"user.{number:05d}.(in|out)$", f"{number:05d}x[a-z]+$"]
@@ -77,14 +77,14 @@ def test_patterns_only_new_ones_are_tried_again() -> None:
     assert tried.matching("x1", since) == ["[a-z]1$"]
     assert tried.matching("x1", tried.generation) == []
     assert tried.count == 1
-    # Many new ones, looked up by what they require.
+    # Many new subscriptions are looked up by the texts that their expressions require.
     for number in range(300):
         tried.subscribe(f"[b-y]{number}$")
     assert tried.matching("x1", since) == ["[a-z]1$", "[b-y]1$"]
     assert tried.count < 10
 
 
-def test_patterns_go_with_their_last_subscription() -> None:
+def test_patterns_are_removed_with_their_last_subscription() -> None:
     tried = Tried()
     first, second, other = tried.subscribe("a."), tried.subscribe("a."), tried.subscribe("b.")
     tried.unsubscribe(first)

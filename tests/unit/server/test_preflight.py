@@ -1,4 +1,4 @@
-"""HTTP preflight: bytes in, answer out."""
+"""HTTP preflight: from the bytes received to the answer."""
 
 import pytest
 
@@ -8,7 +8,7 @@ UPGRADE = b"GET /amps/json HTTP/1.1\r\nHost: example\r\nConnection: Upgrade\r\nU
 
 
 def check_told(response: bytes, *words: bytes) -> None:
-    """A whole HTTP answer whose text says this."""
+    """Check that this is a whole HTTP answer whose text contains this one."""
     head, _, text = response.partition(b"\r\n\r\n")
     assert f"Content-Length: {len(text)}".encode() in head.split(b"\r\n")
     assert all(word in text for word in words)
@@ -34,7 +34,7 @@ def test_frames_after_the_request_are_left_for_the_parser() -> None:
 
 
 @pytest.mark.parametrize("length", range(4, len(UPGRADE)))
-def test_a_request_that_is_not_whole_waits(length: int) -> None:
+def test_an_incomplete_request_waits(length: int) -> None:
     assert answer(UPGRADE[:length], "tcp") == Answer(0)
 
 
@@ -47,7 +47,7 @@ def test_a_request_that_is_not_whole_waits(length: int) -> None:
         b"GET / HTTP/1.1\r\nX-Upgrade: amps\r\n\r\n",
     ],
 )
-def test_a_request_without_upgrade_gets_426_and_the_end(request_bytes: bytes) -> None:
+def test_a_request_without_upgrade_gets_426_and_a_close(request_bytes: bytes) -> None:
     found = answer(request_bytes, "tcp")
     assert found.consumed == len(request_bytes)
     assert found.response.startswith(b"HTTP/1.1 426 ")
@@ -55,7 +55,7 @@ def test_a_request_without_upgrade_gets_426_and_the_end(request_bytes: bytes) ->
     assert found.refusal is not None
 
 
-def test_an_endless_request_gets_431_and_the_end() -> None:
+def test_an_endless_request_gets_431_and_a_close() -> None:
     endless = b"GET /" + b"x" * REQUEST_BYTES_MAX
     assert answer(endless[: REQUEST_BYTES_MAX - 1], "tcp") == Answer(0)
     found = answer(endless[:REQUEST_BYTES_MAX], "tcp")
@@ -73,7 +73,7 @@ HANDSHAKE = (
 @pytest.mark.parametrize("token", [b"websocket", b"WebSocket"])
 @pytest.mark.parametrize("key", [b"Sec-WebSocket-Key", b"sec-websocket-key"])
 @pytest.mark.parametrize("scheme", ["tcp", "tcps", "unix"])
-def test_a_websocket_handshake_gets_400_and_the_end(token: bytes, key: bytes, scheme: str) -> None:
+def test_a_websocket_handshake_gets_400_and_a_close(token: bytes, key: bytes, scheme: str) -> None:
     found = answer(HANDSHAKE % (token, key), scheme)
     assert found.response.startswith(b"HTTP/1.1 400 ")
     check_told(found.response, b"WebSocket", f" {scheme}://".encode())

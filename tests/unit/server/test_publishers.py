@@ -1,4 +1,4 @@
-"""What workers tell each other about publishers."""
+"""Facts about publishers that workers share with each other."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def test_publishers_the_newest_connection_of_a_name_counts(runtime: Any) -> None
 
 
 def test_publishers_files_stay_small(runtime: Any) -> None:
-    """Who stays is known all the time, however many come and go."""
+    """A publisher that stays is known all the time, however many others come and go."""
     one, other = Publishers(runtime, 0), Publishers(runtime, 1)
     one.tell(0, 7, facts("stays"))
     most = 0
@@ -63,8 +63,8 @@ def test_publishers_memory_is_bounded(runtime: Any, monkeypatch: pytest.MonkeyPa
     assert len(other._known) < 1500
 
 
-def test_publishers_a_new_worker_begins_anew(runtime: Any) -> None:
-    """After a crash the file of the worker before is replaced; what was known stays known to others."""
+def test_publishers_a_new_worker_starts_a_new_file(runtime: Any) -> None:
+    """After a crash the file of the old worker is replaced. Its publishers stay known to other workers."""
     other = Publishers(runtime, 1)
     Publishers(runtime, 0).tell(0, 1, facts("before"))
     assert other.find(1) == facts("before")

@@ -1,4 +1,4 @@
-"""Putting the records of a query in order: amps.server.transport.ordering."""
+"""Sorting the records of a query: amps.server.transport.ordering."""
 
 import random
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def ordering_by(text: str, rows_max: int = 1 << 64) -> Ordering:
 
 
 def ordered(text: str, bodies: Sequence[bytes], rows_max: int = 1 << 64) -> list[bytes]:
-    """Bodies in their order, fetched a few at a time."""
+    """The bodies in order, fetched a few at a time."""
     sorter = ordering_by(text, rows_max)
     for row in rows_of(bodies):
         sorter.add([row])
@@ -44,7 +44,7 @@ MIXED = values(
 
 
 def test_values_of_all_kinds_have_an_order() -> None:
-    """sow.md D8: NULL, numbers (booleans among them), texts by their bytes; equal ones as they came."""
+    """sow.md D8: NULL, then numbers (including booleans), then texts by their bytes; equal ones keep their order."""
     shuffled = list(MIXED)
     random.Random(1).shuffle(shuffled)
     nulls, equal = set(MIXED[:3]), set(MIXED[5:7])
@@ -58,14 +58,14 @@ def test_values_of_all_kinds_have_an_order() -> None:
 
 
 def test_texts_have_the_order_of_their_bytes() -> None:
-    """Also those with a zero byte, and those that others begin with."""
+    """This includes texts with a zero byte, and texts that are prefixes of others."""
     bodies = values('"a"', '"a\\u0000"', '"a\\u0000a"', '"a\\u0001"', '"aa"', '"b"', '"\\u00e9"')
     assert ordered("/v", bodies[::-1]) == bodies
     assert ordered("/v DESC", bodies) == bodies[::-1]
 
 
-def test_numbers_can_be_taken_as_texts() -> None:
-    """protocol.md §9.4: as the message writes them."""
+def test_numbers_can_be_compared_as_texts() -> None:
+    """protocol.md §9.4: the text in the message counts."""
     bodies = values("1.50", "10", '"1a"', "9")
     assert ordered("/v TEXT", bodies[::-1]) == bodies
     assert ordered("/v desc text", bodies) == bodies[::-1]
@@ -79,14 +79,17 @@ def test_several_fields_decide_one_after_the_other() -> None:
     assert ordered("/b/c,/a", bodies) == [bodies[at] for at in (2, 5, 1, 4, 0, 3)]
 
 
-def test_what_cannot_be_read_counts_as_null() -> None:
+def test_unreadable_fields_count_as_null() -> None:
     bodies = [b'{"v":2}', b"nothing", b'{"v":1}']
     assert ordered("/v", bodies) == [bodies[1], bodies[2], bodies[0]]
 
 
 @pytest.mark.parametrize("rows_max", [0, 1, 50, ordering.PAGE_ROWS_MAX, ordering.PAGE_ROWS_MAX + 1, 1 << 64])
-def test_many_records_are_put_in_order(rows_max: int) -> None:
-    """More than one run of them, whether all or a page is wanted; the older of equal ones comes first."""
+def test_many_records_are_sorted(rows_max: int) -> None:
+    """There are several sorted runs, whether all records or a page is requested.
+
+    Of equal records the older one is first.
+    """
     chance = random.Random(rows_max)
     count = 3 * ordering.PAGE_ROWS_MAX
     bodies = [b'{"v":%d,"n":%d}' % (chance.randrange(500), number) for number in range(count)]
@@ -94,15 +97,15 @@ def test_many_records_are_put_in_order(rows_max: int) -> None:
     assert ordered("/v", bodies, rows_max) == expected[: min(rows_max, count)]
 
 
-def test_a_page_of_more_than_there_is_holds_all() -> None:
-    """Nothing is left out before the page is full."""
+def test_a_page_larger_than_the_result_holds_all_records() -> None:
+    """No record is left out before the page is full."""
     bodies = values(*map(str, range(3 * ordering.RUN_ROWS)))
     assert ordered("/v", bodies, ordering.PAGE_ROWS_MAX) == bodies
     assert ordered("/v DESC", bodies, ordering.PAGE_ROWS_MAX) == bodies[::-1]
 
 
-def test_what_is_no_number_has_a_place() -> None:
-    """NaN would otherwise leave any order behind."""
+def test_not_a_number_has_a_place() -> None:
+    """Otherwise NaN would break the order."""
     numbers = [2.0, float("nan"), 1.0, float("nan"), -float("inf"), None, 3.0]
     bodies = [msgpack.packb({"v": number}) for number in numbers]
     sorter = Ordering(parse_order("/v"), TYPES["msgpack"].extractor(), 1 << 64)
@@ -112,8 +115,8 @@ def test_what_is_no_number_has_a_place() -> None:
     assert found == [5, 1, 1, 4, 2, 0, 6]
 
 
-def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All in order is too much; a page of it is not."""
+def test_the_memory_for_sorting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorting all records exceeds the limit; a page of them does not."""
     monkeypatch.setattr(ordering, "HELD_BYTES_MAX", 100 * ordering.ROW_BYTES)
     bodies = values(*map(str, range(500, 0, -1)))
     assert ordered("/v", bodies, 3) == bodies[:-4:-1]
@@ -130,14 +133,14 @@ def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     "text",
     ["/v UP", "v w", "/a ASC DESC", "1", "/a + 1", "/a,,", "TEXT /a", "/a TEXT ASC", "/a" + ",/a" * 32],
 )
-def test_what_is_no_order_is_refused(text: str) -> None:
+def test_malformed_orders_are_refused(text: str) -> None:
     with pytest.raises(CommandFailure) as failure:
         parse_order(text)
     assert failure.value.reason == "invalid orderby"
 
 
-def test_what_is_large_is_taken_a_few_at_a_time() -> None:
-    """A step sends about so many bytes, at least one record."""
+def test_large_records_are_sent_a_few_at_a_time() -> None:
+    """A step sends about the given number of bytes, and at least one record."""
     sorter = ordering_by("/v")
     sorter.add(rows_of(values(*(f'"{letter * 1000}"' for letter in "abc"))))
     sorter.finish()

@@ -1,4 +1,4 @@
-"""Acknowledging queue messages: the answers to `sow_delete`, and what the core is told (queues.md §8)."""
+"""Acknowledging queue messages: the answers to `sow_delete`, and the records sent to the core (queues.md §8)."""
 
 import json
 import tempfile
@@ -28,7 +28,7 @@ CONSUMER = publisher_id("consumer")
 
 
 class Consumer:
-    """Somebody with messages 1 to 5 of Q1 under way, of which the first three were delivered."""
+    """A client that consumes messages 1 to 5 of Q1, of which the first three were delivered."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         self.stage = Stage(directory, queue("Q1"), queue("Q.2", "T.2"), **options)
@@ -49,19 +49,19 @@ class Consumer:
         )
         self.stage.settle()
         assert [message.body for message in self.client.received()] == [b"1", b"2", b"3"]
-        # The first one tells the core the queue's name, and its permission.
+        # The first acknowledgement declares the queue's name to the core, and its permission.
         (taken,) = self.acknowledge("5|1|")
         self.answer(taken)
         self.client.received()
 
     def answer(self, *taken: Acknowledged, refused: bool = False) -> None:
-        """The core's answers: there was room for what waits for its message, or not."""
+        """Send the core's answers: there was room for deferred acknowledgements, or not."""
         for each in taken:
             self.stage.core.answer("queue_acknowledged", each.slot, each.serial, each.token, 0, 0, refused)
         self.stage.settle()
 
     def acknowledge(self, *bookmarks: str, **header: Any) -> list[Acknowledged]:
-        """Send a `sow_delete`; returns what the core got."""
+        """Send a `sow_delete`. Returns the acknowledgements that the core received."""
         self.client.send({"c": "sow_delete", "t": "Q1", "bm": ",".join(bookmarks), **header})
         self.stage.settle()
         return self.taken()
@@ -91,11 +91,11 @@ def consumer(tmp_path: Path) -> Iterator[Consumer]:
     consumer.stage.close()
 
 
-# --- what was delivered -------------------------------------------------------------------------------------
+# --- delivered messages ---------------------------------------------------------------------------------------
 
 
-def test_queue_ack_of_what_was_delivered(consumer: Consumer) -> None:
-    """queues.md §8.1; §24, 24: positions and slots go along; nobody has to look for the messages."""
+def test_queue_ack_of_delivered_messages(consumer: Consumer) -> None:
+    """queues.md §8.1; §24, 24: positions and slots are sent along, so the messages need not be searched for."""
     (taken,) = consumer.acknowledge(bookmark(1), bookmark(3))
     assert taken.entries == (consumer.entry(1, 101), consumer.entry(3, 103))
     assert (taken.action, taken.token, taken.extension_ns, taken.searched_until) == (ACKNOWLEDGE, 0, 0, 0)
@@ -116,15 +116,15 @@ def test_queue_ack_of_what_was_delivered(consumer: Consumer) -> None:
 )
 @pytest.mark.parametrize("answer", [{}, {"a": "processed", "cid": "1"}])
 def test_queue_ack_options(consumer: Consumer, options: str, action: int, answer: dict[str, str]) -> None:
-    """queues.md §8.2, whether or not somebody wants to hear of it."""
+    """queues.md §8.2, with and without a requested answer."""
     (taken,) = consumer.acknowledge(bookmark(1), o=options, **answer)
     assert (taken.action, taken.entries) == (action, (consumer.entry(1, 101),))
-    # It is not held any more, whatever becomes of it.
+    # The lease is not held any more, whatever the outcome.
     assert consumer.client.connection.leases is not None
     assert consumer.client.connection.leases.get(PUBLISHER, 1, 0) is None
 
 
-def test_queue_ack_lease_extension_keeps_what_is_held(consumer: Consumer) -> None:
+def test_queue_ack_lease_extension_keeps_the_leases(consumer: Consumer) -> None:
     """queues.md D-31."""
     for _ in range(2):
         (taken,) = consumer.acknowledge(bookmark(1), o="lease_extension=1500ms")
@@ -169,7 +169,7 @@ def test_queue_ack_persisted_without_a_sequence_answers_the_command(consumer: Co
 
 
 def test_queue_ack_many_at_once(consumer: Consumer) -> None:
-    """A long list becomes several records; the counts of all are added up."""
+    """A long list becomes several records; the answer adds up the counts of all."""
     names = [f"5|{number}|" for number in range(1, 10_001)]
     taken = consumer.acknowledge(*names, a="stats", cid="x", s=9)
     assert [len(each.entries) for each in taken] == [4096, 4096, 1808]
@@ -181,17 +181,17 @@ def test_queue_ack_many_at_once(consumer: Consumer) -> None:
     assert (stats["topic_matches"], stats["matches"], stats["records_deleted"]) == (10_000, 30, 12)
 
 
-# --- what was not -------------------------------------------------------------------------------------------
+# --- other messages -------------------------------------------------------------------------------------------
 
 
-def test_queue_ack_of_what_was_not_delivered_is_looked_up(consumer: Consumer) -> None:
-    """queues.md §8.5, D-27; §24, 31: what is not in the log is passed on as unknown."""
+def test_queue_ack_of_messages_not_delivered_is_looked_up(consumer: Consumer) -> None:
+    """queues.md §8.5, D-27; §24, 31: a bookmark that is not in the log is passed on as unknown."""
     (taken,) = consumer.acknowledge(bookmark(4), bookmark(2), bookmark(99))
     assert taken.entries == (consumer.entry(4), consumer.entry(2, 102), Entry(PUBLISHER, 99, 0, 0))
     assert taken.searched_until == consumer.stage.core.end
 
 
-def test_queue_ack_of_somebody_who_is_no_consumer(tmp_path: Path) -> None:
+def test_queue_ack_by_a_client_that_is_no_consumer(tmp_path: Path) -> None:
     """queues.md §24, 29: another client's message."""
     consumer = Consumer(tmp_path)
     (taken,) = consumer.acknowledge(bookmark(5))
@@ -200,28 +200,28 @@ def test_queue_ack_of_somebody_who_is_no_consumer(tmp_path: Path) -> None:
 
 
 def test_queue_ack_twice(consumer: Consumer) -> None:
-    """queues.md §24, 32: the second one knows the position, and no slot."""
+    """queues.md §24, 32: the second acknowledgement carries the position, and no slot."""
     consumer.acknowledge(bookmark(1))
     (taken,) = consumer.acknowledge(bookmark(1))
     assert taken.entries == (consumer.entry(1),)
 
 
-def test_queue_acks_stay_in_order_while_one_is_looked_up(consumer: Consumer) -> None:
-    """Hundreds of lookups take many turns; what follows was delivered, and is not looked up at all."""
+def test_queue_acks_stay_in_order_during_a_lookup(consumer: Consumer) -> None:
+    """Hundreds of lookups take many turns. The messages behind them were delivered, and are not looked up."""
     consumer.client.send({"c": "sow_delete", "t": "Q1", "bm": ",".join(f"5|{n}|" for n in range(1, 301))})
     for number in (1, 4, 2):
         consumer.client.send({"c": "sow_delete", "t": "Q1", "bm": bookmark(number)})
     consumer.stage.settle()
     taken = consumer.taken()
-    # Nothing follows before the core has said that there was room.
+    # No acknowledgement follows before the core has answered that there was room.
     assert [len(each.entries) for each in taken] == [300]
     consumer.answer(*taken)
     taken += consumer.taken()
     assert [(len(each.entries), each.entries[0].sequence) for each in taken] == [(300, 1), (1, 1), (1, 4), (1, 2)]
 
 
-def test_queue_ack_for_which_there_is_no_room(consumer: Consumer) -> None:
-    """queues.md §8.5: too many wait for their messages; the client is told, and goes on."""
+def test_queue_ack_without_room_in_the_core(consumer: Consumer) -> None:
+    """queues.md §8.5: with too many deferred acknowledgements, the client gets a failure and stays connected."""
     taken = consumer.acknowledge("5|7|", a="processed,persisted", cid="x", s=4)
     assert consumer.answers() == []
     consumer.answer(*taken, refused=True)
@@ -232,16 +232,16 @@ def test_queue_ack_for_which_there_is_no_room(consumer: Consumer) -> None:
     assert [each.entries for each in consumer.acknowledge(bookmark(1))] == [(consumer.entry(1, 101),)]
 
 
-def test_queue_ack_for_which_there_is_no_room_and_nobody_listens(consumer: Consumer) -> None:
-    """As with a publish that the transaction log cannot take: the connection ends, with the reason."""
+def test_queue_ack_without_room_in_the_core_and_without_a_requested_answer(consumer: Consumer) -> None:
+    """As with a publish that the transaction log cannot take, the connection ends, with the reason."""
     consumer.answer(*consumer.acknowledge("5|7|"), refused=True)
     (told,) = consumer.answers()
     assert told["reason"] == "too many deferred acknowledgements"
     assert consumer.client.connection.close_reason == "too many deferred acknowledgements"
 
 
-def test_queue_ack_names_the_queue_literally_whatever_its_name_holds(consumer: Consumer) -> None:
-    """A name with a dot would be an expression elsewhere."""
+def test_queue_ack_names_the_queue_literally(consumer: Consumer) -> None:
+    """In other commands a name with a dot is an expression."""
     (taken,) = consumer.acknowledge(bookmark(1), t="Q.2")
     assert consumer.stage.worker.topics.entries[taken.topic].name == "Q.2"
 
@@ -278,7 +278,7 @@ def test_queue_ack_that_the_log_cannot_take_is_refused(consumer: Consumer) -> No
         ("persisted", "tx store failed"),
     ]
     assert not consumer.client.socket.closed
-    # Who cannot be told is disconnected.
+    # A client that requested no answer is disconnected.
     assert consumer.acknowledge(bookmark(2)) == []
     assert consumer.client.socket.closed
 
@@ -332,7 +332,7 @@ def test_queue_ack_needs_read(tmp_path: Path) -> None:
 
 
 def test_queue_ack_needs_no_write(tmp_path: Path) -> None:
-    """queues.md §14.5: and a permission that is asked anew is asked of acknowledgements too."""
+    """queues.md §14.5: a permission that is checked anew is checked for acknowledgements too."""
     consumer = Consumer(tmp_path, entitlement=READS_ONLY)
     consumer.consume()
     (taken,) = consumer.acknowledge(bookmark(1))
@@ -354,7 +354,7 @@ def test_queue_ack_text_with_escapes(consumer: Consumer) -> None:
     assert taken.entries == (consumer.entry(1, 101),)
 
 
-# --- the short way and the long one -------------------------------------------------------------------------
+# --- the fast path and the general one ------------------------------------------------------------------------
 
 
 fields = st.fixed_dictionaries(
@@ -397,8 +397,8 @@ commands = st.lists(st.tuples(fields, st.sampled_from([b"", b"", b"", b"{}"])), 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(commands)
-def test_queue_ack_the_short_way_is_the_long_one(sent: list[tuple[dict[str, Any], bytes]]) -> None:
-    """Whatever a client sends: what the ingress passes on by itself is what Python would have passed on."""
+def test_queue_ack_the_fast_path_gives_the_result_of_the_general_one(sent: list[tuple[dict[str, Any], bytes]]) -> None:
+    """For any commands, the ingress passes on by itself the same records that Python would pass on."""
     outcomes = []
     for short in (True, False):
         with tempfile.TemporaryDirectory() as directory:

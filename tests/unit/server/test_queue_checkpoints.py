@@ -1,4 +1,4 @@
-"""Checkpoints of queues: copied beside a running sequencer, and taken back (queues.md §17)."""
+"""Checkpoints of queues: written beside a running sequencer, and restored (queues.md §17)."""
 
 import os
 import random
@@ -41,7 +41,7 @@ CONFIGS = [configured(one.name) for one in QUEUES]
 
 
 class Instance:
-    """What is there of an instance besides its sequencer: checkpoints, and how it starts again."""
+    """The parts of an instance besides its sequencer: checkpoints, and a start."""
 
     def __init__(self, world: World, directory: Path) -> None:
         self.world = world
@@ -78,7 +78,7 @@ class Instance:
         self.checkpoints.look(self.mark, self.position)
 
     def start(self, configs: list[QueueConfig] = CONFIGS) -> tuple[Queues, QueueStarts]:
-        """The queues of a start now."""
+        """The queues as a start now would restore them."""
         queues = Queues()
         journals = self.journals()
         points = RecoveryPoints(
@@ -109,7 +109,7 @@ class Instance:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_copy_made_beside_a_running_core_is_right(tmp_path: Path, seed: int) -> None:
-    """queues.md §17: the queues come back exactly, whatever happened while they were copied."""
+    """queues.md §17: the queues are restored exactly, for any changes during the copy."""
     world = World(tmp_path, seed)
     instance = Instance(world, tmp_path)
     chance = random.Random(seed)
@@ -117,7 +117,7 @@ def test_a_copy_made_beside_a_running_core_is_right(tmp_path: Path, seed: int) -
 
     def go_on(step: int) -> None:
         if chance.random() < 0.5:
-            world.turn()  # whole turns only: what the sequencer has not written yet is nobody's business
+            world.turn()  # whole turns only: a copy covers only records that the sequencer has written
             instance.look()
         if chance.random() < 0.7:
             instance.control.durable = chance.choice([instance.control.durable, instance.position])
@@ -136,7 +136,7 @@ def test_a_copy_made_beside_a_running_core_is_right(tmp_path: Path, seed: int) -
 
 
 def written(tmp_path: Path, seed: int = 1) -> Instance:
-    """An instance that was stopped in an orderly way."""
+    """An instance that stopped in order."""
     world = World(tmp_path, seed)
     instance = Instance(world, tmp_path)
     world.run(300, lambda step: None)
@@ -178,7 +178,7 @@ def other_kind(data: bytes) -> bytes:
 def test_a_damaged_file_is_never_a_wrong_queue(
     tmp_path: Path, damage: Callable[[bytes], bytes], which: tuple[int, ...]
 ) -> None:
-    """It is said, and the log is read instead."""
+    """The damage is reported, and the log is read instead."""
     instance = written(tmp_path)
     for at in which:
         path = instance.paths[at]
@@ -202,7 +202,7 @@ def test_any_flipped_bit_is_noticed(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
 def test_without_the_files_the_log_is_enough(tmp_path: Path, which: tuple[int, ...]) -> None:
-    """D-37. Nothing is said: they may never have been there."""
+    """D-37. The absence is not reported, since there may never have been files."""
     instance = written(tmp_path)
     for at in which:
         instance.paths[at].unlink()
@@ -228,7 +228,7 @@ def test_files_of_another_log_are_not_used(tmp_path: Path) -> None:
 
 
 def test_a_queue_with_another_definition_is_made_anew(tmp_path: Path) -> None:
-    """From where the log is needed, not from the copy: other messages may enter it."""
+    """The queue is rebuilt from the first position that it needs, since other messages may enter it now."""
     instance = written(tmp_path)
     changed = [configured("Q", filter_="/x = 1"), *CONFIGS[1:]]
     queues, starts = instance.start(changed)
@@ -240,7 +240,7 @@ def test_a_queue_with_another_definition_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_recovery_points(tmp_path: Path) -> None:
-    """queues.md §24, 64: another RecoveryPoint begins anew; the same one does not."""
+    """queues.md §24, 64: with another RecoveryPoint the queue starts anew; with the same one it does not."""
     instance = written(tmp_path)
     world = instance.world
     now = RecoveryPoint("now", "now")
@@ -263,7 +263,7 @@ def test_recovery_points(tmp_path: Path) -> None:
 
 
 def test_a_recovery_point_in_time(tmp_path: Path) -> None:
-    """The first message of that time or a later one is in the queue."""
+    """The first message of that time or later is in the queue."""
     world = World(tmp_path, 5)
     instance = Instance(world, tmp_path)
     for _ in range(200):
@@ -282,7 +282,7 @@ def test_a_recovery_point_in_time(tmp_path: Path) -> None:
 
 
 class FailingDisk(Disk):
-    """Its n-th call that changes a file fails."""
+    """A disk whose n-th call that changes a file fails."""
 
     def __init__(self, calls: int) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ class FailingDisk(Disk):
 
 @pytest.mark.parametrize("calls", range(1, 12))
 def test_a_full_disk_costs_the_copy_only(tmp_path: Path, calls: int) -> None:
-    """It is said, what was there before stays, and a later copy is tried."""
+    """The failure is reported, the previous copy stays, and a later copy is tried."""
     instance = written(tmp_path)
     cast(Any, instance.checkpoints)._disk = FailingDisk(calls)
     instance.world.run(200, lambda step: None)
@@ -338,7 +338,7 @@ def test_a_full_disk_costs_the_copy_only(tmp_path: Path, calls: int) -> None:
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_what_was_delivered_at_most_once_needs_no_journal(tmp_path: Path) -> None:
+def test_messages_delivered_at_most_once_need_no_journal(tmp_path: Path) -> None:
     """queues.md §14.6: the oldest message that is neither acknowledged, nor delivered at most once, nor expired."""
     world = World(tmp_path, 3)
     world.run(400, lambda step: None)
@@ -348,7 +348,10 @@ def test_what_was_delivered_at_most_once_needs_no_journal(tmp_path: Path) -> Non
 
 
 def test_a_copy_does_not_count_before_the_journal_is_durable(tmp_path: Path) -> None:
-    """What a crash of the machine takes back of the log must not be in the copy: acknowledgements, above all."""
+    """A machine crash may remove records from the end of the log.
+
+    Their effects, above all acknowledgements, must not be in the copy.
+    """
     world = World(tmp_path, 6)
     instance = Instance(world, tmp_path)
     world.run(200, lambda step: None)

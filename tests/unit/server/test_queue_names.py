@@ -1,4 +1,4 @@
-"""What topics and expressions stand for, where there are queues."""
+"""The queues and topics that a topic or an expression names, if there are queues."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def names(regex: bool = True) -> QueueNames:
         (".*", False, (0, 1, 2, 3, 4, 5)),
     ],
 )
-def test_queue_names_that_a_topic_stands_for(topic: str, literal: bool, expected: tuple[int, ...]) -> None:
+def test_queue_names_of_a_topic(topic: str, literal: bool, expected: tuple[int, ...]) -> None:
     assert names().matching(topic, "json", literal) == expected
     assert names().matching(topic, "nvfix", literal) == ()
 
@@ -51,14 +51,14 @@ def test_queue_names_without_regex_support_are_literal() -> None:
     assert names(regex=False).matching("^Q", "json", False) == ()
 
 
-def test_queue_names_a_bad_expression_is_told() -> None:
+def test_queue_names_a_bad_expression_is_an_error() -> None:
     with pytest.raises(BadTopicExpression):
         names().matching("(", "json", False)
     assert QueueNames(ServerConfig("i", "i")).matching("(", "json", False) == ()
 
 
 def test_queue_names_of_acknowledgements_are_literal() -> None:
-    """Deliveries come with the queue's name, whatever characters it holds."""
+    """Deliveries carry the queue's name, whatever characters it contains."""
     assert names().acknowledged("Q.2", "json") == 1
     assert names().acknowledged("^Q", "json") is None
     assert names().acknowledged("Q.2", "nvfix") is None
@@ -77,7 +77,7 @@ def matched(topic: str, literal: bool) -> set[str]:
     st.booleans(),
 )
 def test_queue_names_a_bookmark_means_the_underlying_topics(topic: str, literal: bool) -> None:
-    """queues.md §14.4: of a name those instead of the queue; of an expression besides what it matches."""
+    """queues.md §14.4: a name is replaced by the underlying topics; an expression gets them in addition."""
     known = names()
     queues = known.matching(topic, "json", literal)
     found, is_name = known.bookmark_topic(topic, literal, queues)

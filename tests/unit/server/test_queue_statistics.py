@@ -1,4 +1,4 @@
-"""What is known of queues besides the core's counters: it is shared, and a restart of the tree takes part of it."""
+"""Statistics of queues besides the core's counters. They are shared, and partly reset at a restart."""
 
 import os
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def test_an_instance_without_queues_has_none() -> None:
     QueueStatistics(2, 0).reset()
 
 
-def test_a_new_tree_begins_now() -> None:
+def test_a_new_tree_starts_now() -> None:
     """queues.md §18: the age of the oldest message is reset at a restart."""
     runtime = Runtime(1, queues=2)
     try:

@@ -1,4 +1,4 @@
-"""Queue subscriptions of a worker: what it tells the core, what it answers, what it sends (queues.md §4 to §8, §14)."""
+"""Queue subscriptions of a worker: requests to the core, answers, and deliveries (queues.md §4 to §8, §14)."""
 
 import gc
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def summary(messages: list[Message]) -> list[tuple[Any, ...]]:
 # --- subscribing --------------------------------------------------------------------------------------------
 
 
-def test_queue_subscribe_asks_the_core_and_tells_its_answer(stage: Stage) -> None:
+def test_queue_subscribe_passes_the_answer_of_the_core_on(stage: Stage) -> None:
     """queues.md §5.2; §24, 4."""
     client = stage.client("c")
     answer = client.ask({"c": "subscribe", "t": "Q1", "sub_id": "s", "a": "processed", "o": "max_backlog=10"})
@@ -99,8 +99,8 @@ def test_queue_subscribe_max_backlog_is_ignored_on_other_topics(stage: Stage) ->
     assert stage.core.subscribed == []
 
 
-def test_queue_subscribe_with_filters_tells_the_core_which_are_the_same(stage: Stage) -> None:
-    """queues.md §9.2: what they mean, not how they are written."""
+def test_queue_subscribe_with_filters_identifies_equal_ones(stage: Stage) -> None:
+    """queues.md §9.2: filters with the same meaning are equal, whatever their text."""
     client = stage.client("c")
     for number, text in enumerate(("/k = 1", "/k=1", "/k = 2", "")):
         answer = client.ask({"c": "subscribe", "t": "Q1", "sub_id": str(number), "a": "processed", "f": text})
@@ -117,8 +117,8 @@ def test_queue_subscribe_with_a_bad_filter_fails(stage: Stage) -> None:
     assert stage.core.subscribed == []
 
 
-def test_queue_filters_that_nobody_has_any_more_are_not_evaluated(stage: Stage) -> None:
-    """The core's answer may come when the subscription has ended."""
+def test_queue_filters_without_subscriptions_are_not_evaluated(stage: Stage) -> None:
+    """The core's answer may arrive after the subscription has ended."""
     client = stage.client("c")
     client.ask({"c": "subscribe", "t": "Q1", "sub_id": "s", "a": "processed", "f": "/k = 1"})
     filter_id = stage.core.subscribed[0][1][3]
@@ -131,7 +131,7 @@ def test_queue_filters_that_nobody_has_any_more_are_not_evaluated(stage: Stage) 
 
 
 def test_queue_filters_hold_for_barriers_too(stage: Stage) -> None:
-    """queues.md §12; a filter that is replaced holds for what came before."""
+    """queues.md §12; a replaced filter applies to barriers released before the replacement."""
     client = stage.client("c")
     subscribe = {"c": "subscribe", "t": "Q1", "sub_id": "s", "a": "processed"}
     client.ask({**subscribe, "f": "/k = 1"})
@@ -154,8 +154,8 @@ def test_queue_filters_hold_for_barriers_too(stage: Stage) -> None:
     assert summary(client.received()) == [("Q1", "s", b'{"k":2}')]
 
 
-def test_queue_subscribe_tells_the_core_what_to_show(stage: Stage) -> None:
-    """queues.md §18, `details`: as texts that can be sent on, of bounded length, whatever the client calls them."""
+def test_queue_subscribe_sends_the_core_texts_to_show(stage: Stage) -> None:
+    """queues.md §18, `details`: the texts are valid and bounded in length, for any names given by the client."""
     client = stage.client("c")
     answer = client.ask(
         {
@@ -173,7 +173,7 @@ def test_queue_subscribe_tells_the_core_what_to_show(stage: Stage) -> None:
 
 
 def test_queue_subscribe_by_expression_to_queues_and_topics(stage: Stage) -> None:
-    """queues.md D-23; §24, 5: one subscription to all that match; copies of other topics come besides."""
+    """queues.md D-23; §24, 5: one subscription to all matching queues, and to copies of other matching topics."""
     client = stage.client("c")
     answer = client.ask(
         {"c": "subscribe", "t": "^(Q|T)", "sub_id": "s", "a": "processed", "o": "max_backlog=2"}
@@ -192,7 +192,7 @@ def test_queue_subscribe_by_expression_to_queues_and_topics(stage: Stage) -> Non
 
 
 def test_queue_subscribe_non_regex_topic_names_one_queue(tmp_path: Path) -> None:
-    """A name with a dot is an expression, unless the client says otherwise."""
+    """A name with a dot is an expression unless the client sets the option."""
     stage = Stage(tmp_path, queue("Q.1"), queue("Q-1"))
     client = stage.client("c")
     for topic, options in (("Q.1", "non_regex_topic"), ("Q.1", "")):
@@ -202,7 +202,7 @@ def test_queue_subscribe_non_regex_topic_names_one_queue(tmp_path: Path) -> None
 
 
 def test_queue_subscription_to_a_queue_over_its_own_name(stage: Stage) -> None:
-    """queues.md §1.6; §24, 8: what is published there comes once, by the queue."""
+    """queues.md §1.6; §24, 8: a message published there is delivered once, by the queue."""
     client = stage.client("c")
     client.ask({"c": "subscribe", "t": "T2", "sub_id": "s", "a": "processed"})
     publish(stage, "T2", b"1")
@@ -217,7 +217,7 @@ def test_queue_subscription_to_a_queue_over_its_own_name(stage: Stage) -> None:
     ("topic", "underlying"), [("Q1", "T"), ("T2", "T2"), ("Q3", "T_x"), ("^Q[13]$", "T_x")]
 )
 def test_queue_with_a_bookmark_is_its_underlying_topic(stage: Stage, topic: str, underlying: str) -> None:
-    """queues.md §14.4; §24, 9: everything, as though there were no queue."""
+    """queues.md §14.4; §24, 9: all messages are delivered, as if there were no queue."""
     for each in ("T", "T2", "T_x", "Ty"):
         publish(stage, each, each.encode())
     client = stage.client("c")
@@ -238,8 +238,8 @@ def test_queue_with_the_option_bookmark_stays_a_queue(stage: Stage) -> None:
     assert len(stage.core.subscribed) == 1
 
 
-def test_queue_answer_comes_before_deliveries_and_behind_those_of_before(stage: Stage) -> None:
-    """queues.md §5.5: a replacement keeps its number, and the answer says that nothing of the old form follows."""
+def test_queue_answer_is_sent_after_earlier_deliveries_and_before_later_ones(stage: Stage) -> None:
+    """queues.md §5.5: a replacement keeps its number. After the answer, no delivery of the old form follows."""
     client = stage.client("c")
     subscribe = {"c": "subscribe", "sub_id": "s", "a": "processed"}
     client.ask({**subscribe, "t": "Q1", "o": "max_backlog=4"})
@@ -265,7 +265,7 @@ def test_queue_answer_comes_before_deliveries_and_behind_those_of_before(stage: 
 
 
 def test_queue_replacements_between_queues_topics_and_bookmarks(stage: Stage) -> None:
-    """A number stays as long as the subscription: what it holds is still acknowledged under it (queues.md §5.5)."""
+    """A subscription keeps its number, so that messages it holds can still be acknowledged (queues.md §5.5)."""
     client = stage.client("c")
     subscribe = {"c": "subscribe", "sub_id": "s", "a": "processed"}
     client.ask({**subscribe, "t": "T"})
@@ -325,7 +325,7 @@ def test_queue_unsubscribe_and_disconnect(stage: Stage) -> None:
     assert [message["sids"] for message in other.received()] == ["a"]
 
 
-def test_queue_client_that_goes_while_it_subscribes(stage: Stage) -> None:
+def test_queue_client_that_disconnects_while_it_subscribes(stage: Stage) -> None:
     client = stage.client("c")
     client.send({"c": "subscribe", "t": "Q1", "sub_id": "a"})
     client.leave()
@@ -346,7 +346,7 @@ def test_queue_barrier_goes_to_every_subscription_of_the_queue(stage: Stage) -> 
         assert "lp" not in message
 
 
-def test_queue_deliveries_wait_for_the_device_and_ask_for_it(stage: Stage) -> None:
+def test_queue_deliveries_wait_for_the_device_and_demand_a_sync(stage: Stage) -> None:
     client = stage.client("c")
     client.ask({"c": "subscribe", "t": "Q1", "a": "processed"})
     stage.core.holds_durability = True
@@ -383,7 +383,7 @@ def guarded(tmp_path: Path) -> Iterator[Stage]:
     stage.close()
 
 
-def test_queue_read_permission_is_of_the_queues_name(guarded: Stage) -> None:
+def test_queue_read_permission_applies_to_the_queues_name(guarded: Stage) -> None:
     """queues.md §14.5; §24, 65."""
     client = guarded.client("c")
     assert client.ask({"c": "subscribe", "t": "Q1", "a": "processed"}).succeeded
@@ -423,8 +423,8 @@ def test_queue_publish_to_its_name_is_recorded_under_its_target(stage: Stage) ->
     assert topics == ["T", "T", "T_3", "T_3", "T2", "T", "T_3"]
 
 
-def test_queue_publish_that_asks_for_an_answer_of_its_own(stage: Stage) -> None:
-    """It waits for the device as the target's topic does, not as a topic that is not recorded."""
+def test_queue_publish_that_requests_its_own_answer(stage: Stage) -> None:
+    """The answer waits for the device, as for the target's topic, although the queue's name itself is not recorded."""
     stage.core.holds_durability = True
     client = stage.client("c")
     client.send({"c": "publish", "cid": "1", "t": "Q1", "a": "persisted"}, b"1")
@@ -443,13 +443,13 @@ def test_queue_rerouted_publish_is_pubsub_under_the_targets_name(stage: Stage) -
     assert summary(client.received()) == [("T_3", "s", b"1")]
 
 
-def test_queue_numbers_are_not_those_of_a_worker_that_died(tmp_path: Path) -> None:
-    """Its deliveries may still be on their way to whoever takes its place."""
+def test_queue_numbers_differ_from_those_of_a_dead_worker(tmp_path: Path) -> None:
+    """The dead worker's deliveries may still be in the ring that its successor reads."""
     stage = Stage(tmp_path, queue("Q1"))
     first = [Queues(*_parts_of(stage))._next_number for _ in range(2)]
     assert first[0] != first[1]
     assert all(0 < number < NO_SUBSCRIPTION for number in first)
-    # Numbers begin again after the last one, and pass over those in use.
+    # After the last number they start again at 1, and skip those in use.
     client = stage.client("c")
     for number in (0, NO_SUBSCRIPTION - 1):
         stage.worker.queues._next_number = number

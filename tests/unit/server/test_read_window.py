@@ -1,4 +1,4 @@
-"""How far ahead a replay has its log read."""
+"""The read window of a replay: how far ahead of the reader the log is read."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from amps.server.transport.read_window import AHEAD_NS, BYTES_FIRST, BYTES_MIN, 
 BYTES_MAX = 1 << 20
 LIMIT = 1 << 40
 PART_BYTES = 4 << 20
-"""What is looked at in one go."""
+"""The number of bytes checked in one call."""
 
 
 @dataclass
@@ -28,7 +28,7 @@ class File:
 
 
 class Cursor:
-    """At file offset 4000."""
+    """A cursor at file offset 4000."""
 
     def __init__(self) -> None:
         self.position = 9000
@@ -41,7 +41,7 @@ class Cursor:
 
 
 class Memory:
-    """What the window asks for, and how much of it is there."""
+    """A substitute for `resident_range` that records the requests, with a settable number of bytes in memory."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -62,8 +62,11 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     return memory
 
 
-def test_what_is_missing_is_asked_for_once(memory: Memory) -> None:
-    """Behind what is there, as a place in the file; what was asked for is taken to be there for a while."""
+def test_missing_bytes_are_requested_once(memory: Memory) -> None:
+    """The request begins behind the bytes in memory, at a file offset.
+
+    Requested bytes are taken to be in memory for a while.
+    """
     window, cursor = ReadWindow(), Cursor()
     memory.resident = 100
     seen: Any = cursor
@@ -75,8 +78,8 @@ def test_what_is_missing_is_asked_for_once(memory: Memory) -> None:
     assert len(memory.asked) == 1
 
 
-def test_nothing_is_missing_where_all_is_there(memory: Memory) -> None:
-    """Then nobody waits."""
+def test_nothing_is_missing_if_all_bytes_are_in_memory(memory: Memory) -> None:
+    """In that case the replay does not wait."""
     window, cursor = ReadWindow(), Cursor()
     memory.resident = LIMIT
     seen: Any = cursor
@@ -84,8 +87,8 @@ def test_nothing_is_missing_where_all_is_there(memory: Memory) -> None:
     assert window.resident_until == 9100
 
 
-def test_who_reads_fast_gets_a_large_window(memory: Memory) -> None:
-    """As large as what is looked at in a turn, no larger."""
+def test_a_fast_reader_gets_a_large_window(memory: Memory) -> None:
+    """The window is as large as the bytes read in a turn, and no larger."""
     window, cursor = ReadWindow(), Cursor()
     seen: Any = cursor
     window.missing(seen, LIMIT, 10**9, BYTES_MAX)
@@ -94,8 +97,8 @@ def test_who_reads_fast_gets_a_large_window(memory: Memory) -> None:
     assert memory.asked == [BYTES_FIRST, BYTES_MAX]
 
 
-def test_who_reads_slowly_gets_what_lasts_for_a_moment(memory: Memory) -> None:
-    """Two messages of 300 bytes a second: the smallest window; two of 100,000 bytes: so many that they last."""
+def test_a_slow_reader_gets_a_window_for_a_short_time(memory: Memory) -> None:
+    """Two messages of 300 bytes a second give the smallest window; two of 100,000 bytes give one for AHEAD_NS."""
     for message_bytes, expected in ((300, BYTES_MIN), (100_000, 2 * 100_000 * AHEAD_NS // 10**9)):
         window, cursor = ReadWindow(), Cursor()
         seen: Any = cursor
@@ -106,8 +109,8 @@ def test_who_reads_slowly_gets_what_lasts_for_a_moment(memory: Memory) -> None:
         assert memory.asked == [BYTES_FIRST] + [expected] * 3
 
 
-def test_what_was_there_is_looked_at_again_after_a_while(memory: Memory) -> None:
-    """The kernel may have dropped it; who waits for nothing keeps the window."""
+def test_bytes_in_memory_are_checked_again_after_a_while(memory: Memory) -> None:
+    """The kernel may have dropped them. A reader that did not wait keeps its window."""
     window, cursor = ReadWindow(), Cursor()
     seen: Any = cursor
     memory.resident = LIMIT
@@ -116,8 +119,8 @@ def test_what_was_there_is_looked_at_again_after_a_while(memory: Memory) -> None
     assert window.missing(seen, LIMIT, 10**9 + TRUSTED_NS, BYTES_MAX) == (4000, BYTES_FIRST)
 
 
-def test_a_record_that_reaches_over_the_end_is_asked_for_as_a_whole(memory: Memory) -> None:
-    """However much of the window is left, and though what was looked at is trusted yet."""
+def test_a_record_that_reaches_over_the_end_is_requested_as_a_whole(memory: Memory) -> None:
+    """This holds for any rest of the window, and although the bytes checked before are still trusted."""
     window, cursor = ReadWindow(), Cursor()
     seen: Any = cursor
     memory.resident = LIMIT
@@ -132,8 +135,8 @@ def test_a_record_that_reaches_over_the_end_is_asked_for_as_a_whole(memory: Memo
     assert cursor.allowed == offset + cursor.needed
 
 
-def test_a_record_larger_than_any_window_is_asked_for_in_parts(memory: Memory) -> None:
-    """What was brought is not looked at again while the rest comes, however long that takes."""
+def test_a_record_larger_than_any_window_is_requested_in_parts(memory: Memory) -> None:
+    """Parts that were read are not checked again while the rest is read, however long that takes."""
     window, cursor = ReadWindow(), Cursor()
     seen: Any = cursor
     cursor.needed = 2 * PART_BYTES + 1000
@@ -147,8 +150,8 @@ def test_a_record_larger_than_any_window_is_asked_for_in_parts(memory: Memory) -
     assert memory.looked_from == [offset for offset, _ in asked if offset is not None]
 
 
-def test_nothing_is_looked_at_behind_the_end_of_what_was_cut_off(memory: Memory) -> None:
-    """Not for a moment, though all of it was in memory; what is left is read."""
+def test_bytes_behind_the_end_of_a_truncated_file_are_not_read(memory: Memory) -> None:
+    """This holds at once, although all bytes were in memory. The rest of the file is read."""
     window, cursor = ReadWindow(), Cursor()
     seen: Any = cursor
     memory.resident = LIMIT
@@ -162,8 +165,11 @@ def test_nothing_is_looked_at_behind_the_end_of_what_was_cut_off(memory: Memory)
     assert raised.value.offset == 5000
 
 
-def test_what_lies_before_an_unreadable_place_is_read_yet(memory: Memory) -> None:
-    """Who comes to that place has it read once more; then it is over, until somebody begins anew."""
+def test_bytes_before_an_unreadable_place_are_read(memory: Memory) -> None:
+    """At the place itself a second read is tried.
+
+    If that fails, LogUnreadable is raised, until a new window is made.
+    """
     window, cursor = ReadWindow(), Cursor()
     seen: Any = cursor
     assert window.missing(seen, LIMIT, 10**9, BYTES_MAX) == (4000, BYTES_FIRST)
@@ -182,7 +188,7 @@ def test_what_lies_before_an_unreadable_place_is_read_yet(memory: Memory) -> Non
     assert ReadWindow().missing(seen, LIMIT, 10**9 + 7, BYTES_MAX) is not None
 
 
-def test_the_trouble_of_one_file_is_none_of_another_one(memory: Memory) -> None:
+def test_an_unreadable_file_does_not_affect_others(memory: Memory) -> None:
     window, cursor = ReadWindow(), Cursor()
     seen: Any = cursor
     window.missing(seen, LIMIT, 10**9, BYTES_MAX)

@@ -1,4 +1,4 @@
-"""Control records: their layout is that of every record, and rings carry them unchanged."""
+"""Control records have the layout of every record, and rings carry them unchanged."""
 
 import struct
 
@@ -21,16 +21,16 @@ from amps.server.records import (
 
 
 def field(record: bytes, offset: int, form: str) -> int:
-    """A number at its place in the record header (docs/files.md lists them)."""
+    """The number at a place in the record header (docs/files.md lists them)."""
     value: int = struct.unpack_from("<" + form, record, offset)[0]
     return value
 
 
-def test_the_header_is_as_long_as_that_of_messages() -> None:
+def test_the_header_has_the_length_of_that_of_messages() -> None:
     assert HEADER_BYTES == RECORD_HEADER_SIZE == 80
 
 
-def test_every_field_lies_where_the_core_reads_it() -> None:
+def test_every_field_is_where_the_core_reads_it() -> None:
     record = raw_control_record(b"payload", KIND_LOGON, slot=0x01020304, serial=0xFFFFFFFE, topic=77)
     assert len(record) == 87
     assert field(record, 0, "I") == len(record)
@@ -44,12 +44,12 @@ def test_every_field_lies_where_the_core_reads_it() -> None:
     assert record[80:] == b"payload"
 
 
-def test_what_is_not_given_is_zero() -> None:
+def test_fields_that_are_not_given_are_zero() -> None:
     record = raw_control_record(b"", KIND_DISCONNECT)
     assert (field(record, 8, "Q"), field(record, 56, "I"), field(record, 76, "I")) == (0, 0, 0)
 
 
-def test_kinds_are_all_different_and_no_message_s() -> None:
+def test_kinds_are_all_different_and_differ_from_messages() -> None:
     kinds = {KIND_DECLARE_TOPIC, KIND_LOGON, KIND_DISCONNECT, KIND_SPILLED_PUBLISH, KIND_REPLY}
     assert len(kinds) == 5
     assert all(kind > 256 for kind in kinds)
@@ -78,7 +78,7 @@ def test_a_ring_carries_records_of_any_length() -> None:
     assert ring.pop_all() == records
 
 
-def test_a_full_ring_takes_nothing_until_it_is_read() -> None:
+def test_a_full_ring_accepts_nothing_until_it_is_read() -> None:
     ring = Ring(4096)
     record = control_record("x" * 1000)
     pushed = 0

@@ -1,4 +1,4 @@
-"""Every failure that is likely at a start comes with something to do."""
+"""Every likely failure at a start is reported with a remedy."""
 
 import errno
 import socket

@@ -36,7 +36,7 @@ os._exit(0)
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where runtime directories are made in this test."""
+    """The directory that contains the runtime directories of this test."""
     monkeypatch.setenv("AMPS_RUNTIME_DIRECTORY", str(tmp_path))
     return tmp_path
 
@@ -57,7 +57,7 @@ def is_sent(wake_up: WakeUp) -> bool:
 # --- the directory ----------------------------------------------------------------------------------------
 
 
-def test_the_directory_is_private_and_lies_where_it_is_configured(base: Path) -> None:
+def test_the_directory_is_private_and_in_the_configured_place(base: Path) -> None:
     assert runtime_base() == base
     directory = RuntimeDirectory()
     assert directory.path.parent == base
@@ -67,7 +67,7 @@ def test_the_directory_is_private_and_lies_where_it_is_configured(base: Path) ->
     assert list(base.iterdir()) == []
 
 
-def test_without_configuration_it_lies_in_memory_or_among_temporary_files(
+def test_without_configuration_it_is_in_memory_or_among_temporary_files(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AMPS_RUNTIME_DIRECTORY")
@@ -76,7 +76,7 @@ def test_without_configuration_it_lies_in_memory_or_among_temporary_files(
     assert runtime_base() == (Path("/dev/shm") if writable else base)
 
 
-def test_what_a_killed_instance_left_is_removed_by_the_next(base: Path) -> None:
+def test_the_next_start_removes_the_directory_of_a_killed_instance(base: Path) -> None:
     stale = base / f"{PREFIX}1-dead"
     stale.mkdir()
     (stale / "lock").touch()
@@ -96,7 +96,7 @@ def test_a_living_instance_keeps_its_directory(base: Path) -> None:
     first.remove()
 
 
-def test_what_is_no_runtime_directory_is_left_alone(base: Path) -> None:
+def test_other_directories_are_left_alone(base: Path) -> None:
     being_made = base / f"{PREFIX}2-new"
     being_made.mkdir()
     foreign = base / "other"
@@ -110,7 +110,7 @@ def test_what_is_no_runtime_directory_is_left_alone(base: Path) -> None:
 def test_a_start_leaves_the_directory_of_another_start_alone(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever the other one looks around: also right before and right after the lock is taken or named."""
+    """The other start checks at any moment, including right before and right after the lock is taken or named."""
     looked = 0
     flock = fcntl.flock
 
@@ -179,7 +179,7 @@ def test_a_wake_up_is_silent_until_it_is_sent(wake_up: WakeUp) -> None:
     assert is_sent(wake_up)
 
 
-def test_ringing_twice_counts_once(wake_up: WakeUp) -> None:
+def test_sending_twice_counts_once(wake_up: WakeUp) -> None:
     wake_up.send()
     wake_up.send()
     wake_up.clear()
@@ -193,16 +193,16 @@ def test_clearing_a_silent_wake_up_does_not_wait(wake_up: WakeUp) -> None:
     assert not is_sent(wake_up)
 
 
-def test_a_wake_up_that_is_never_cleared_can_be_sent_for_ever(wake_up: WakeUp) -> None:
+def test_a_wake_up_that_is_never_cleared_can_be_sent_any_number_of_times(wake_up: WakeUp) -> None:
     os.eventfd_write(wake_up.fd, 2**64 - 2)
     wake_up.send()
     assert is_sent(wake_up)
 
 
-# --- everything together ----------------------------------------------------------------------------------
+# --- the whole runtime --------------------------------------------------------------------------------------
 
 
-def test_a_new_tree_finds_nothing_of_the_old_one(base: Path) -> None:
+def test_a_new_tree_finds_no_files_of_the_old_one(base: Path) -> None:
     runtime = Runtime(2)
     runtime.control.durable = 4711
     runtime.control.set_transport_alive(1, True)
@@ -252,7 +252,7 @@ def test_the_services_process_has_a_place_behind_the_workers(base: Path) -> None
         runtime.directory.remove()
 
 
-def test_a_new_tree_hears_nothing_of_the_old_one(base: Path) -> None:
+def test_a_new_tree_gets_no_wake_ups_of_the_old_one(base: Path) -> None:
     runtime = Runtime(1, services=True)
     for _ in range(3):
         runtime.services_requests.send(b"a request of a process that is gone")

@@ -1,4 +1,4 @@
-"""What is sent within one host is not paced; everything else is left as the system wants it."""
+"""Connections within one host are not paced; all others keep the system's setting."""
 
 import socket
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def test_by_the_addresses_of_both_ends(listening: socket.socket, source: str, ex
         assert congestion_control(sock) == (expected or before)
 
 
-def test_what_is_no_connection_is_let_be(listening: socket.socket) -> None:
+def test_other_sockets_are_left_alone(listening: socket.socket) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         send_unpaced(ours)

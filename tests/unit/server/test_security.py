@@ -1,4 +1,4 @@
-"""The built-in authentication and entitlement modules, and which one a transport gets."""
+"""The built-in authentication and entitlement modules, and the modules that a transport uses."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def decide(use: ModuleUse, user: str = "ann", password: str = "") -> Decision:
 # --- authentication ---------------------------------------------------------------------------------------
 
 
-def test_the_default_module_accepts_anybody_without_an_identity() -> None:
+def test_the_default_module_accepts_all_users_without_an_identity() -> None:
     authenticator = make_authenticator(config(), transport())
     for user in ("", "ann"):
         assert authenticator.authenticate(user, "whatever") == Decision(True, "", "authentication disabled")
@@ -58,13 +58,13 @@ def test_without_spoofing_there_is_no_identity(value: str) -> None:
     assert decide(ModuleUse(DEFAULT, {"AllowSpoofing": value})).identity == ""
 
 
-def test_a_required_user_name_must_be_there() -> None:
+def test_a_required_user_name_must_be_given() -> None:
     use = ModuleUse(DEFAULT, {"RequireUsername": "true"})
     assert decide(use, user="") == Decision(False, reason="auth failure")
     assert decide(use, user="ann").accepted
 
 
-def test_a_logon_is_needed_unless_the_module_says_otherwise() -> None:
+def test_a_logon_is_needed_unless_the_module_waives_it() -> None:
     uses = [
         (ModuleUse(DEFAULT), False),
         (ModuleUse(DEFAULT, {"RequireLogon": "true"}), False),
@@ -76,12 +76,12 @@ def test_a_logon_is_needed_unless_the_module_says_otherwise() -> None:
         assert make_authenticator(config(authentication=use), transport()).implicit_logon is implicit, use
 
 
-def test_the_refusing_module_refuses_everybody() -> None:
+def test_the_refusing_module_refuses_all_users() -> None:
     assert decide(ModuleUse(NOBODY), user="ann", password="secret") == Decision(False, reason="auth failure")
     assert decide(ModuleUse(NOBODY), user="") == Decision(False, reason="auth failure")
 
 
-def test_a_transport_s_own_authentication_goes_before_the_instance_s() -> None:
+def test_a_transport_s_own_authentication_overrides_the_instance_s() -> None:
     instance = config(authentication=ModuleUse(NOBODY))
     assert isinstance(make_authenticator(instance, transport()), RefusingAuthenticator)
     own = make_authenticator(instance, transport(authentication=ModuleUse(DEFAULT)))
@@ -100,7 +100,7 @@ def test_a_fixed_entitlement_is_all_or_nothing(allow: bool) -> None:
         assert entitlement.allows("ann", permission, "orders") is allow
 
 
-def test_which_entitlement_a_transport_gets() -> None:
+def test_the_entitlement_of_a_transport() -> None:
     everything, nothing = ModuleUse(ALL), ModuleUse(NOTHING)
     allowed = ModuleUse(SIMPLE, {"AllowedTopics": "^orders$"})
     assert make_entitlement(config(), transport()).allows_all
@@ -122,7 +122,7 @@ def test_allowed_topics_are_expressions() -> None:
     assert not entitlement.allows("ann", "read", "Orders.eu")
 
 
-def test_several_expressions_allow_each_what_it_matches() -> None:
+def test_each_of_several_expressions_allows_its_matches() -> None:
     entitlement = simple(AllowedTopics=["^orders$", "^trades$"])
     allowed = [topic for topic in ("orders", "trades", "quotes") if entitlement.allows("", "read", topic)]
     assert allowed == ["orders", "trades"]
@@ -141,7 +141,7 @@ def test_every_literal_name_keeps_its_own_meaning() -> None:
     assert allowed == ["third"]
 
 
-def test_denied_goes_before_allowed() -> None:
+def test_denied_topics_override_allowed_ones() -> None:
     entitlement = simple(AllowedTopics=".*", DeniedTopics="secret")
     assert entitlement.allows("ann", "read", "orders")
     assert not entitlement.allows("ann", "read", "orders/secret")

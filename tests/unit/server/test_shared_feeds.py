@@ -1,4 +1,4 @@
-"""Entering a feed that many share: at exactly the right place, in order, and with bounded work."""
+"""Entering a shared feed at exactly the right position, in order, and with bounded work."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from amps.server.transport.shared_feeds import DurableFeed
 
 @dataclass
 class FakeTailer:
-    """Stands at a position; a step of it is one message, whatever the bytes allow."""
+    """A tailer at a position. Each of its steps is one message, for any number of bytes allowed."""
 
     position: int = 0
     steps: int = 0
@@ -31,7 +31,7 @@ class FakeTailer:
 
 @dataclass
 class FakeClock:
-    """Time passes only when somebody works."""
+    """A clock that advances only by calls of `work`."""
 
     now_s: float = 100.0
 
@@ -75,7 +75,7 @@ class Stage:
         self.feed.remove(subscription)
 
     def run_to_the_end(self) -> int:
-        """The number of turns that it took."""
+        """Run until the feed has caught up. Returns the number of turns."""
         turns = 1
         while not self.feed.run():
             turns += 1
@@ -84,7 +84,7 @@ class Stage:
 
 
 class SimpleMembers:
-    """Names of members."""
+    """The names of members."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
@@ -103,7 +103,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage(clock, FakeTailer(cost=clock.work), SimpleNamespace(durable=0), {"costly"})
 
 
-def test_shared_feed_who_has_nothing_to_wait_for_enters_at_once(stage: Stage) -> None:
+def test_shared_feed_a_client_at_its_position_enters_at_once(stage: Stage) -> None:
     stage.enter("a")
     stage.view.durable = 1
     stage.enter("b")
@@ -123,8 +123,8 @@ def test_shared_feed_each_enters_at_its_place_in_order(stage: Stage) -> None:
     assert stage.tailer.position == 10
 
 
-def test_shared_feed_nobody_overtakes(stage: Stage) -> None:
-    """Who comes while another one waits gets behind it, even if the tailer could reach its place in a step."""
+def test_shared_feed_later_clients_enter_behind_waiting_ones(stage: Stage) -> None:
+    """A later client enters behind waiting ones, even if the tailer could reach its position in one step."""
     stage.view.durable = 3
     stage.enter("a")
     stage.feed.run()
@@ -147,7 +147,7 @@ def test_shared_feed_a_turn_evaluates_one_costly_message_however_many_wait(stage
 
 
 def test_shared_feed_steps_between_turns_are_bounded(stage: Stage) -> None:
-    """A client that subscribes again and again, with one costly message between two, does not stop the worker."""
+    """A client that subscribes repeatedly, with one costly message between two commands, does not block the worker."""
     for durable in range(1, 100):
         stage.view.durable = durable
         stage.enter(f"{durable}")
@@ -156,7 +156,7 @@ def test_shared_feed_steps_between_turns_are_bounded(stage: Stage) -> None:
     assert stage.done == [(f"{durable}", durable) for durable in range(1, 100)]
 
 
-def test_shared_feed_what_entering_takes_counts_against_the_turn(stage: Stage) -> None:
+def test_shared_feed_the_time_for_entering_counts_against_the_turn(stage: Stage) -> None:
     stage.view.durable = 2
     for number in range(20):
         stage.enter(f"{number}", stage.clock.work)
@@ -167,7 +167,7 @@ def test_shared_feed_what_entering_takes_counts_against_the_turn(stage: Stage) -
     assert [position for _, position in stage.done] == [2] * 20
 
 
-def test_shared_feed_who_has_gone_does_not_enter(stage: Stage) -> None:
+def test_shared_feed_a_closed_client_does_not_enter(stage: Stage) -> None:
     stage.view.durable = 3
     gone, _ = stage.enter("gone"), stage.enter("b")
     gone.phase = Phase.CLOSED
@@ -175,8 +175,8 @@ def test_shared_feed_who_has_gone_does_not_enter(stage: Stage) -> None:
     assert stage.done == [("b", 3)]
 
 
-def test_shared_feed_the_tailer_stays_for_who_waits(stage: Stage) -> None:
-    """The last member may leave before: what waits still needs to know where the tailer stands."""
+def test_shared_feed_the_tailer_stays_for_waiting_clients(stage: Stage) -> None:
+    """The last member may leave earlier. Waiting clients still need the tailer's position."""
     stage.view.durable = 3
     stage.enter("a", lambda: stage.members.add("a"))
     stage.leave("costly")
@@ -189,7 +189,7 @@ def test_shared_feed_the_tailer_stays_for_who_waits(stage: Stage) -> None:
     assert stage.feed.run()
 
 
-def test_shared_feed_the_tailer_goes_when_all_have_gone(stage: Stage) -> None:
+def test_shared_feed_the_tailer_is_dropped_when_all_have_left(stage: Stage) -> None:
     stage.view.durable = 3
     connection = stage.enter("a")
     stage.leave("costly")
@@ -198,8 +198,8 @@ def test_shared_feed_the_tailer_goes_when_all_have_gone(stage: Stage) -> None:
     assert stage.feed.tailer is None
 
 
-def test_shared_feed_who_enters_may_enter_another_one_and_leave(stage: Stage) -> None:
-    """Releasing a client's input carries out its next commands on the spot."""
+def test_shared_feed_an_entering_client_may_enter_another_one_and_leave(stage: Stage) -> None:
+    """Releasing a client's input carries out its next commands immediately."""
     stage.view.durable = 3
 
     def next_commands() -> None:

@@ -1,4 +1,4 @@
-"""Memory pools with fake connections: who is disconnected by which worker, and when."""
+"""Memory pools with fake connections: which client is disconnected by which worker, and when."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ LIMIT_BYTES = 1000
 
 @dataclass(eq=False)
 class FakeConnection:
-    """What the pool looks at. `unsent_since_s` None: the client keeps up."""
+    """The fields of a connection that the pool reads. `unsent_since_s` None: the client keeps up."""
 
     shown_name: str
     listener: Any
@@ -34,7 +34,7 @@ class FakeConnection:
 
 
 class FakeInstance:
-    """What workers share. `alone` False: another worker decides just now."""
+    """The state that workers share. `alone` False: another worker is deciding."""
 
     def __init__(self, workers: int = 1) -> None:
         self.memory_use = MemoryUse(workers, 1)
@@ -50,7 +50,7 @@ class FakeInstance:
 
 
 class Clients:
-    """A worker's part in a pool, and its clients; limits of the instance, and of the transport where given."""
+    """A worker's part in a pool, and its clients, with limits of the instance, and of the transport where given."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Clients:
         self.pool.settle(self.now_s)
 
     def slow_client(self, name: str, unsent_bytes: int) -> FakeConnection:
-        """One that the worker knows of."""
+        """A client that the worker has entered in the pool."""
         client = self.client(name, unsent_bytes)
         self.check(client)
         return client
@@ -100,7 +100,7 @@ def test_a_client_may_have_its_share_and_no_more() -> None:
     assert clients.logged == [("70-0004", "slow")]
 
 
-def test_a_transport_s_own_share_goes_before_the_instance_s() -> None:
+def test_a_transport_s_own_share_overrides_the_instance_s() -> None:
     clients = Clients(capacity=0.1, transport_capacity=0.9)
     slow = clients.client("slow", 899)
     clients.check(slow)
@@ -110,7 +110,7 @@ def test_a_transport_s_own_share_goes_before_the_instance_s() -> None:
     assert slow.aborted == ["slow client"]
 
 
-def test_beyond_the_limit_of_all_the_client_with_the_most_has_to_go() -> None:
+def test_beyond_the_limit_of_all_the_client_with_the_most_bytes_is_disconnected() -> None:
     clients = Clients()
     all_clients = [clients.client(f"client {size}", size) for size in (300, 450, 250)]
     for client in all_clients:
@@ -120,7 +120,7 @@ def test_beyond_the_limit_of_all_the_client_with_the_most_has_to_go() -> None:
     clients.check(all_clients[2])
     assert [client.aborted for client in all_clients] == [[], ["slow client"], []]
     assert clients.logged == [("70-0004", "client 450")]
-    # With it its share is gone: the others fit.
+    # Its bytes are freed, so the others fit.
     clients.check(all_clients[2])
     assert len(clients.logged) == 1
 
@@ -140,7 +140,7 @@ def test_clients_that_have_caught_up_or_left_do_not_count() -> None:
     assert clients.logged == []
 
 
-def test_clients_for_which_only_replays_wait_are_not_even_remembered() -> None:
+def test_clients_with_waiting_replays_only_are_not_entered() -> None:
     clients = Clients(age_limit_s=1.0)
     replaying = clients.client("replaying", unsent_bytes=0, unsent_since_s=0.0)
     clients.check(replaying)
@@ -148,7 +148,7 @@ def test_clients_for_which_only_replays_wait_are_not_even_remembered() -> None:
     assert replaying.aborted == []
 
 
-def test_a_message_may_wait_as_long_as_the_age_limit_says() -> None:
+def test_a_message_may_wait_until_the_age_limit() -> None:
     clients = Clients(age_limit_s=10.0)
     slow = clients.client("slow", 1, unsent_since_s=100.0)
     clients.check(slow)
@@ -160,7 +160,7 @@ def test_a_message_may_wait_as_long_as_the_age_limit_says() -> None:
     assert clients.logged == [("70-0004", "slow")]
 
 
-def test_a_transport_s_own_age_limit_goes_before_the_instance_s() -> None:
+def test_a_transport_s_own_age_limit_overrides_the_instance_s() -> None:
     clients = Clients(age_limit_s=1.0, transport_age_limit_s=10.0)
     slow = clients.client("slow", 1, unsent_since_s=100.0)
     clients.check(slow)
@@ -170,7 +170,7 @@ def test_a_transport_s_own_age_limit_goes_before_the_instance_s() -> None:
     assert slow.aborted == ["slow client"]
 
 
-def test_without_an_age_limit_nobody_is_too_late() -> None:
+def test_without_an_age_limit_no_client_is_too_late() -> None:
     clients = Clients()
     slow = clients.client("slow", 1, unsent_since_s=0.0)
     clients.check(slow)
@@ -186,7 +186,7 @@ def test_a_client_that_has_caught_up_is_not_too_late() -> None:
     clients.pool.forget(cast(Any, slow))
     clients.pool.look_around(1000.0)
     slow.writable = False
-    # It was forgotten, and is looked at again only after more output.
+    # It was removed from the pool, and is checked again only after more output.
     clients.pool.look_around(2000.0)
     assert slow.aborted == []
     clients.check(slow)
@@ -203,13 +203,13 @@ def two_workers(**options: Any) -> tuple[FakeInstance, Clients, Clients]:
     return instance, first, second
 
 
-def test_a_lone_client_may_have_all() -> None:
+def test_a_single_client_may_use_the_whole_pool() -> None:
     _, first, _ = two_workers()
     lone = first.slow_client("lone", LIMIT_BYTES)
     assert lone.aborted == []
 
 
-def test_the_worker_with_the_largest_client_disconnects_it_whoever_fills_the_pool() -> None:
+def test_the_worker_with_the_largest_client_disconnects_it_whichever_worker_fills_the_pool() -> None:
     instance, first, second = two_workers()
     largest = first.slow_client("largest", 600)
     small = second.slow_client("small", 401)
@@ -220,7 +220,7 @@ def test_the_worker_with_the_largest_client_disconnects_it_whoever_fills_the_poo
     assert (small.aborted, instance.memory_use.used_bytes(0)) == ([], 401)
 
 
-def test_of_two_alike_one_goes() -> None:
+def test_of_two_equal_clients_one_is_disconnected() -> None:
     _, first, second = two_workers()
     alike = [clients.slow_client("alike", 501) for clients in (first, second)]
     for clients in (second, first, second):
@@ -228,18 +228,18 @@ def test_of_two_alike_one_goes() -> None:
     assert [client.aborted for client in alike] == [["slow client"], []]
 
 
-def test_what_a_client_has_read_counts_no_more() -> None:
+def test_bytes_that_a_client_has_read_do_not_count() -> None:
     instance, first, second = two_workers()
     reading = first.slow_client("reading", 600)
     reading.unsent_bytes = 500
     small = second.slow_client("small", 450)
-    # Nobody has looked at it since: its own worker does before it disconnects it.
+    # Its size was not updated since. Its own worker updates it before disconnecting.
     first.pool.settle(0.0)
     second.pool.settle(10.0)
     assert (reading.aborted, small.aborted, instance.memory_use.used_bytes(0)) == ([], [], 950)
 
 
-def test_without_output_clients_are_looked_at_now_and_then() -> None:
+def test_without_output_clients_are_checked_at_intervals() -> None:
     instance, first, _ = two_workers()
     reading = first.slow_client("reading", 600)
     reading.unsent_bytes = 100
@@ -248,7 +248,7 @@ def test_without_output_clients_are_looked_at_now_and_then() -> None:
     assert instance.memory_use.largest(0) == (0, 100)
 
 
-def test_the_largest_but_one_takes_its_place() -> None:
+def test_the_second_largest_takes_the_place_of_the_largest() -> None:
     instance, first, _ = two_workers()
     largest = first.slow_client("largest", 300)
     first.slow_client("second", 200)
@@ -256,7 +256,7 @@ def test_the_largest_but_one_takes_its_place() -> None:
     assert (instance.memory_use.used_bytes(0), instance.memory_use.largest(0)) == (200, (0, 200))
 
 
-def test_a_worker_that_does_not_answer_is_not_waited_for_without_end() -> None:
+def test_a_worker_that_does_not_answer_is_waited_for_a_limited_time() -> None:
     _, first, second = two_workers()
     first.slow_client("largest", 600)
     small, smaller = second.slow_client("small", 350), second.slow_client("smaller", 100)
@@ -266,7 +266,7 @@ def test_a_worker_that_does_not_answer_is_not_waited_for_without_end() -> None:
     assert (small.aborted, smaller.aborted) == (["slow client"], [])
 
 
-def test_patience_begins_anew_when_there_was_room() -> None:
+def test_the_wait_starts_again_when_there_was_room() -> None:
     _, first, second = two_workers()
     largest = first.slow_client("largest", 600)
     small = second.slow_client("small", 450)
@@ -294,7 +294,7 @@ def test_one_worker_decides_at_a_time() -> None:
     assert largest.aborted == ["slow client"]
 
 
-def test_a_worker_that_decides_without_end_is_not_waited_for() -> None:
+def test_a_worker_that_decides_without_end_is_waited_for_a_limited_time() -> None:
     instance, first, _ = two_workers()
     instance.alone = False
     largest = first.slow_client("largest", 600)
@@ -303,7 +303,7 @@ def test_a_worker_that_decides_without_end_is_not_waited_for() -> None:
     assert largest.aborted == ["slow client"]
 
 
-def test_clients_of_a_dead_worker_count_no_more() -> None:
+def test_clients_of_a_dead_worker_do_not_count() -> None:
     instance, first, second = two_workers()
     first.slow_client("gone", 900)
     instance.memory_use.clear(0)

@@ -1,4 +1,4 @@
-"""Where a list of bookmarks begins: the earliest one found, looked up a few at a time."""
+"""The start of a list of bookmarks: the earliest one found, with a few lookups at a time."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +54,7 @@ class FakeJournal:
         yield
 
     def position_at(self, time_us: int) -> Steps[int]:
-        """Message n is of microsecond 10n."""
+        """Message n has the time of microsecond 10n."""
         return 2 * min(max((time_us + 9) // 10, 1), 501) - 1 if time_us <= 5000 else 1000
         yield
 
@@ -82,7 +82,7 @@ def found(running: StartSearch) -> tuple[int, tuple[int, int]]:
 
 
 def test_search_thousands_of_bookmarks_are_looked_up_in_steps() -> None:
-    """One command with 10,000 bookmarks once stopped a worker for a second."""
+    """Looking up 10,000 bookmarks of one command once blocked a worker for a second."""
     journal = FakeJournal()
     running = search(journal, *range(10_000, 100, -1))
     steps = 1
@@ -113,7 +113,7 @@ def test_search_the_epoch_needs_no_lookup() -> None:
 
 
 @pytest.mark.parametrize(("not_found", "place"), [("now", END), ("epoch", START)])
-def test_search_what_is_not_found_begins_as_the_option_says(
+def test_search_a_bookmark_not_found_begins_as_the_option_requires(
     not_found: str, place: tuple[int, tuple[int, int]]
 ) -> None:
     """protocol.md §21 57"""
@@ -122,7 +122,7 @@ def test_search_what_is_not_found_begins_as_the_option_says(
     assert found(running) == place
 
 
-def test_search_what_is_not_found_may_be_a_failure() -> None:
+def test_search_a_bookmark_not_found_may_be_a_failure() -> None:
     """protocol.md §21 57"""
     running = search(FakeJournal(), 501, not_found="fail")
     assert running.step()
@@ -150,7 +150,7 @@ def test_search_what_is_not_found_may_be_a_failure() -> None:
 def test_search_the_earliest_point_begins(
     begin: Points, inclusive: bool, place: tuple[int, int], begin_counts: bool
 ) -> None:
-    """transaction_log.md §5.3, §20 8 and 9; only a moment makes the reader look at times."""
+    """transaction_log.md §5.3, §20 8 and 9; the reader compares times only for a moment."""
     view: Any = FakeJournal()
     running = StartSearch(view, BookmarkRange(begin, inclusive), "now")
     while not running.step():

@@ -1,4 +1,4 @@
-"""Routes of topics against a model that tries every subscription on every message, and what a change costs."""
+"""Routes of topics against a model that tries every subscription on every message, and the cost of changes."""
 
 import functools
 import json
@@ -40,7 +40,7 @@ TOPICS = [*NAMES, "^a", "b$", "x/.*", ".*", "^x/[12]$", "(a|b)", "forbidden/.*"]
 
 @dataclass(eq=False)
 class FakeConnection:
-    """What subscriptions and routes know of a connection."""
+    """The fields of a connection that subscriptions and routes use."""
 
     message_type: str = "json"
     output: OutputBuffer = field(default_factory=lambda: OutputBuffer(lambda: None))
@@ -49,7 +49,7 @@ class FakeConnection:
         return not topic.startswith("forbidden")
 
     def received(self) -> list[tuple[str, frozenset[str]]]:
-        """(topic, subscription ids) of what was delivered since the last call."""
+        """The (topic, subscription ids) of each delivery since the last call."""
         data = b"".join(self.output.take())
         found = []
         while data:
@@ -61,7 +61,7 @@ class FakeConnection:
 
 
 class Instance:
-    """A log, a subscription set over it, and the tailer that serves it."""
+    """A log, a subscription set over it, and its tailer."""
 
     def __init__(self, directory: Path, combine: bool) -> None:
         self._feeder = Feeder(directory, FILE_BYTES, publishers=1)
@@ -87,7 +87,7 @@ class Instance:
         self._feeder.turn(1000, 0)
 
     def turn(self, bytes_max: int) -> bool:
-        """One turn of the tailer. True: everything was delivered."""
+        """Run one turn of the tailer. Returns True if all messages were delivered."""
         return self._tailer.run(self._feeder.journal.position, bytes_max)
 
 
@@ -108,7 +108,7 @@ def compiled(text: str) -> Filter:
 
 
 def accepts(filter_: Filter | None, payload: bytes) -> bool:
-    """Whether a filter by itself takes a message."""
+    """True if the filter by itself accepts the message."""
     if filter_ is None:
         return True
     fields, values = FieldSet(), FieldValues()
@@ -117,7 +117,7 @@ def accepts(filter_: Filter | None, payload: bytes) -> bool:
 
 
 class Routes(RuleBasedStateMachine):
-    """Subscriptions come, change and go between messages."""
+    """Subscriptions are added, changed and removed between messages."""
 
     combine = True
 
@@ -202,7 +202,7 @@ def shown(delivered: tuple[str, frozenset[str]]) -> tuple[str, list[str]]:
 
 
 class SingleRoutes(Routes):
-    """One message per subscription, as the durable tailer has it."""
+    """One message per subscription, as the durable tailer delivers it."""
 
     combine = False
 
@@ -216,7 +216,7 @@ TestSingleRoutes = SingleRoutes.TestCase
 TestSingleRoutes.settings = SETTINGS
 
 
-# What a change costs
+# The cost of changes
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def instance(tmp_path: Path) -> Instance:
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the topics that a subscription was entered for, each time."""
+    """The names of the topics that a subscription was entered for, one entry each time."""
     worked_out: list[str] = []
     original = SubscriptionSet._enter
 
@@ -253,7 +253,7 @@ def test_routes_a_literal_subscription_touches_its_topic_only(instance: Instance
     assert sorted(tries) == sorted(f"t/{number}" for number in range(100))
 
 
-def test_routes_an_expression_touches_what_it_matches_only(instance: Instance, tries: list[str]) -> None:
+def test_routes_an_expression_touches_matching_topics_only(instance: Instance, tries: list[str]) -> None:
     connection = FakeConnection()
     names = [f"t/{number}" for number in range(500)]
     instance.members.add(subscription(connection, "all", ".*"))
@@ -289,7 +289,7 @@ def test_routes_an_expression_is_tried_once_per_topic(instance: Instance) -> Non
 
 
 def test_routes_new_topics_count_against_the_turn(instance: Instance, tries: list[str]) -> None:
-    """Thousands of new topics fit into little log, and each takes its time."""
+    """Many new topics fit into few bytes of the log, but each one takes time."""
     instance.members.add(subscription(FakeConnection(), "all", ".*"))
     instance.feed(*(f"t/{number}" for number in range(600)))
     most = 0
@@ -300,10 +300,10 @@ def test_routes_new_topics_count_against_the_turn(instance: Instance, tries: lis
     assert 0 < most <= 300
 
 
-# Output that came at the reader's pace
+# Output at the reader's pace
 
 
-def test_output_buffer_counts_what_came_after_the_last_paced_message(tmp_path: Path) -> None:
+def test_output_buffer_counts_bytes_behind_the_last_paced_message(tmp_path: Path) -> None:
     """operations.md §2.1 4"""
     connection = FakeConnection()
     instance = Instance(tmp_path, combine=False)
@@ -340,8 +340,8 @@ def test_output_buffer_collects_nothing_after_its_end(tmp_path: Path) -> None:
     assert connection.output.take() == []
 
 
-def test_routes_those_with_a_filter_and_those_without_share_a_frame(instance: Instance) -> None:
-    """protocol.md §4: one message per connection; whose filter does not match is not named."""
+def test_routes_subscriptions_with_and_without_a_filter_share_a_frame(instance: Instance) -> None:
+    """protocol.md §4: one message per connection; subscriptions whose filter does not match are not named."""
     connection = FakeConnection()
     instance.members.add(subscription(connection, "all", "a"))
     instance.members.add(subscription(connection, "one", "a", "/n = 1"))

@@ -1,6 +1,6 @@
 """Replays that step through journals by their topic indexes, against replays that read everything.
 
-transaction_log.md §3, §20 item 32: a topic index is a speed-up, and nobody sees anything else of it.
+transaction_log.md §3, §20 item 32: apart from speed, a topic index has no visible effect.
 """
 
 import copy
@@ -56,7 +56,7 @@ BESIDE = ["index", "index", "index", "nothing", "damaged", "foreign", "later"]
 
 @st.composite
 def stored(draw: st.DrawFn) -> list[Stored]:
-    """Messages of several journals; most of them of few topics, or of all."""
+    """Messages for several journals, of which most have few topics, or all topics."""
     chance = random.Random(draw(st.integers(0, 1 << 30)))
     count = draw(st.integers(0, 120))
     weights = draw(st.sampled_from([(1, 1, 1, 1, 1, 1), (1, 1, 1, 20, 20, 20), (30, 1, 1, 1, 1, 1)]))
@@ -75,7 +75,7 @@ def stored(draw: st.DrawFn) -> list[Stored]:
 
 
 def prepare(log: StoredLog, data: st.DataObject) -> list[int]:
-    """Have indexes beside some journals, and some of them compressed. Returns those that get their index later."""
+    """Make indexes for some journals, and compress some. Returns the journals that get their index later."""
     later = []
     for number in log.full:
         beside = data.draw(st.sampled_from(BESIDE), label=f"beside journal {number}")
@@ -100,7 +100,7 @@ def prepare(log: StoredLog, data: st.DataObject) -> list[int]:
 def drawn_bounds(
     log: StoredLog, messages: Sequence[Stored], data: st.DataObject
 ) -> Callable[[], ReplayBounds] | None:
-    """A range's beginning in time and end of any kind; to be made anew for each replay."""
+    """A range with a beginning in time and an end of any kind. The result makes the range anew for each replay."""
     if not data.draw(st.booleans(), label="range"):
         return None
     last_us = messages[-1].time_us if messages else START_US
@@ -121,10 +121,8 @@ def drawn_bounds(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(stored(), st.data())
-def test_what_is_delivered_is_what_reading_everything_delivers(
-    messages: list[Stored], data: st.DataObject
-) -> None:
-    """Byte by byte, at the same times, with the same ends, and with the same bookmarks wherever one is told."""
+def test_deliveries_are_those_of_reading_everything(messages: list[Stored], data: st.DataObject) -> None:
+    """Equal are the bytes, times and ends, and the bookmarks wherever one is given."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(topic_indexes, "LOOK_AGAIN_BYTES", data.draw(st.sampled_from([1, 3000])))
         log = StoredLog(Path(directory), FILE_BYTES, messages)
@@ -161,7 +159,7 @@ def test_what_is_delivered_is_what_reading_everything_delivers(
             )
             replay.OUTPUT_BYTES_PER_TURN = turn_bytes
             replay.LOG_BYTES_PER_TURN = replay.LOG_BYTES_MIN = turn_bytes
-            # The clock is not behind what was stored; a part of what is conflated may be held then.
+            # The clock is not behind the stored times, so some conflated messages may be held then.
             unix_ns = (messages[-1].time_us if messages else START_US) * 1000 + 2000
             later_now = later if with_indexes else []
             found.append(outcome(log, replay, reader, limits, later_now, unix_ns, leaves=leaves))
@@ -178,7 +176,7 @@ def outcome(
     *,
     leaves: bool,
 ) -> tuple[object, ...]:
-    """Everything that can be seen of a replay up to these limits and the end of the log."""
+    """All visible results of a replay up to these limits and the end of the log."""
     now_ns = 10**9
     rest = []
 
@@ -205,8 +203,8 @@ def outcome(
     return reader.events, reader.came, rest, place.cursor.position, place.bookmark
 
 
-def test_another_goes_on_where_one_stands_that_stepped_there(tmp_path: Path) -> None:
-    """Whose topics were named by records that were stepped over; as after a pause, or a replacement."""
+def test_a_replay_continues_from_the_place_of_one_that_stepped_there(tmp_path: Path) -> None:
+    """The second replay's topics were named in records that the first one skipped, as after a pause."""
     messages = [
         Stored("rare" if n % 9 == 0 else f"common/{n % 7}", 0, n + 1, START_US + n, b'"%d"' % n * 20)
         for n in range(200)
@@ -228,7 +226,7 @@ def test_another_goes_on_where_one_stands_that_stepped_there(tmp_path: Path) -> 
             assert went_on[1] == went_on[0]
 
 
-# What is not looked at
+# Records that are not read
 
 RARE = 50
 LARGE_FILE_BYTES = 3 << 20
@@ -236,7 +234,7 @@ RECORD_BYTES = 1080
 
 
 def sparse(count: int = 9000, size: int = 1000) -> list[Stored]:
-    """Messages of which each fiftieth is of the topic `rare`, those in the middle excepted."""
+    """Messages of which every fiftieth has the topic `rare`, except those in the middle."""
     chance = random.Random(3)
     return [
         Stored(
@@ -252,7 +250,7 @@ def sparse(count: int = 9000, size: int = 1000) -> list[Stored]:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> StoredLog:
-    """Three full journals of 3 MiB with topic indexes; in the middle of the second one `rare` is rare indeed."""
+    """Three full journals of 3 MiB with topic indexes. In a part of the second one, topic `rare` does not occur."""
     log = StoredLog(tmp_path_factory.mktemp("log"), LARGE_FILE_BYTES, sparse())
     assert len(log.full) == 3
     for number in log.full:
@@ -261,7 +259,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> StoredLog:
 
 
 class CountingCache(FrameCache):
-    """Knows which frames were decompressed, the first ones of their files excepted."""
+    """A cache that records the decompressed frames, except for the first one of each file."""
 
     def __init__(self) -> None:
         super().__init__(MANY)
@@ -287,8 +285,8 @@ def copy_of(log: StoredLog, directory: Path) -> Path:
     return directory
 
 
-def test_records_of_other_topics_are_not_looked_at(large: StoredLog, tmp_path: Path) -> None:
-    """Damage in them disturbs who reads them, and nobody else."""
+def test_records_of_other_topics_are_not_read(large: StoredLog, tmp_path: Path) -> None:
+    """Damage in them is found only by readers of their topics."""
     log = copy.copy(large)
     log.directory = copy_of(large, tmp_path / "log")
     _, expected = read(large, "rare", with_indexes=False)
@@ -307,10 +305,8 @@ def test_records_of_other_topics_are_not_looked_at(large: StoredLog, tmp_path: P
             read(log, topic, with_indexes=with_indexes)
 
 
-def test_a_compressed_journal_is_decompressed_where_something_is_wanted(
-    large: StoredLog, tmp_path: Path
-) -> None:
-    """But for the first frame, which holds the header."""
+def test_only_frames_with_wanted_records_are_decompressed(large: StoredLog, tmp_path: Path) -> None:
+    """The first frame is an exception, since it contains the header."""
     log = copy.copy(large)
     log.directory = copy_of(large, tmp_path / "log")
     needed = set()
@@ -336,8 +332,8 @@ def test_a_compressed_journal_is_decompressed_where_something_is_wanted(
     assert not cache.frames
 
 
-def test_only_what_is_wanted_is_asked_of_the_disk(large: StoredLog) -> None:
-    """Pages of wanted records, and no others; where the file system keeps no pages of its own: not on one in memory."""
+def test_only_wanted_pages_are_read_from_the_disk(large: StoredLog) -> None:
+    """Pages of wanted records are read, and no others. On a file system in memory all pages stay in memory."""
     path = large.journal(0)
     forget(path)
     reading = Reading(large, with_indexes=True)
@@ -368,13 +364,13 @@ def test_only_what_is_wanted_is_asked_of_the_disk(large: StoredLog) -> None:
         else:
             assert work.func == reading.indexes.look  # type: ignore[union-attr]
         work()
-    # What is asked for before the lengths are known goes by the average, which includes the end of the file.
+    # Before the lengths are known, requests use the average, which includes the end of the file.
     assert {page for page in asked if page not in pages and page - 1 not in pages} == set()
     assert len(pages) < LARGE_FILE_BYTES // 4096 // 4
 
 
-def test_where_most_is_wanted_everything_is_read(large: StoredLog) -> None:
-    """Stepping from one to the next costs more then."""
+def test_if_most_records_are_wanted_everything_is_read(large: StoredLog) -> None:
+    """Stepping from record to record would cost more."""
     for topic, steps in (("common/1", True), ("common/[01]", False), (".*", False), ("nobody's", True)):
         reading = Reading(large, with_indexes=True)
         replay, _ = reading.replay([(topic, None)])
@@ -391,11 +387,11 @@ def test_where_most_is_wanted_everything_is_read(large: StoredLog) -> None:
             assert (replay.tailer.steps.wanted_count == 0) == (topic == "nobody's")
 
 
-# Where there is none
+# Missing indexes
 
 
-def test_what_is_missing_or_damaged_is_said_once(tmp_path: Path) -> None:
-    """One line for each journal, whoever comes to it."""
+def test_missing_or_damaged_indexes_are_reported_once(tmp_path: Path) -> None:
+    """There is one report for each journal, for any number of replays."""
     log = StoredLog(
         tmp_path, FILE_BYTES, [Stored("ab"[n % 5 == 0], 0, n + 1, START_US, bytes(1000)) for n in range(40)]
     )
@@ -417,8 +413,8 @@ def test_what_is_missing_or_damaged_is_said_once(tmp_path: Path) -> None:
     assert reading.reports == expected
 
 
-def test_an_index_is_held_while_it_is_used(large: StoredLog) -> None:
-    """It is opened once for all who step through a journal, and let go with the last of them."""
+def test_an_index_is_open_while_it_is_used(large: StoredLog) -> None:
+    """It is opened once for all replays that step through a journal, and closed with the last of them."""
     reading = Reading(large, with_indexes=True)
     assert reading.indexes is not None
     replays = [reading.replay([("rare", None)])[0] for _ in range(2)]
@@ -438,8 +434,8 @@ def test_an_index_is_held_while_it_is_used(large: StoredLog) -> None:
     assert reading.indexes.opened(0) is None
 
 
-def test_topics_are_looked_at_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many a journal has: everybody else is served in between."""
+def test_topics_are_matched_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn is bounded for any number of topics in a journal, so that other clients are served in between."""
     messages = [Stored(f"topic/{n % 700}", 0, n + 1, START_US, b"{}") for n in range(1000)]
     log = StoredLog(tmp_path, 128 << 10, messages)
     assert log.full == [0]
@@ -460,8 +456,8 @@ def test_the_index_of_another_journal_is_refused(large: StoredLog) -> None:
         replay.tailer.use_index(open_topic_index(large.topic_index(1)), LARGE_FILE_BYTES)
 
 
-def test_without_the_switch_nobody_looks(tmp_path: Path) -> None:
-    """transaction_log.md §20 item 32: off unless it is asked for; and there is nothing without a transaction log."""
+def test_indexes_are_unused_unless_enabled(tmp_path: Path) -> None:
+    """transaction_log.md §20 item 32: off by default; without a transaction log there are none."""
     config: Any = SimpleNamespace(transaction_log=object(), tuning=SimpleNamespace(topic_index=False))
     anything: Any = object()
     assert make_topic_indexes(config, anything, anything, anything) is None

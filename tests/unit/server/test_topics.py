@@ -1,4 +1,4 @@
-"""Which topics are expressions, what they match, and what the transaction log takes."""
+"""Topics that are expressions, their matches, and the topics that the transaction log records."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_each_regex_character_makes_an_expression(character: str) -> None:
 @pytest.mark.parametrize(
     "topic", ["orders", "/orders/eu", "a-b_c:d,e;f=g#h@i!j~k&l%m<n>o'p\"q", "größe", " ", ""]
 )
-def test_other_characters_make_none(topic: str) -> None:
+def test_other_characters_make_no_expression(topic: str) -> None:
     assert not has_regex_characters(topic)
     assert topic_predicate(topic, True) is None
 
@@ -73,7 +73,7 @@ def test_an_invalid_expression_is_refused_with_its_text(topic: str) -> None:
     ],
 )
 def test_a_catastrophic_expression_gives_up_and_still_works(topic: str, name: str) -> None:
-    """Tried in full these take longer than the universe will last; a name that runs into a limit is no match."""
+    """A full search would not end in the lifetime of the universe. A name that reaches a limit does not match."""
     matches = topic_predicate(topic, True)
     assert matches is not None
     assert not matches(name)

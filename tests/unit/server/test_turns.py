@@ -1,4 +1,4 @@
-"""A worker's turns: what brings one, how long it polls after one, and when it sleeps."""
+"""A worker's turns: their causes, the polling after them, and the sleep."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from amps.server.transport.turns import BUSY_POLL_NS, Turns
 
 
 class Loop:
-    """An event loop that runs what was called for one by one."""
+    """An event loop that runs scheduled calls one by one."""
 
     def __init__(self) -> None:
         self.calls: deque[Callable[[], None]] = deque()
@@ -28,7 +28,7 @@ class Loop:
 
 
 class Harness:
-    """Turns over a core, an event loop and a clock that do what they are told."""
+    """Turns over a core, an event loop and a clock that the test controls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 1000
@@ -76,7 +76,10 @@ def harness(monkeypatch: pytest.MonkeyPatch) -> Harness:
 
 
 def test_turns_polls_for_the_core_and_the_sockets(harness: Harness) -> None:
-    """After input that somebody here may get: the core need not ring, and the event loop goes round in between."""
+    """After input that a client of this worker may receive, the worker polls.
+
+    The core need not send a wake-up, and the event loop runs in between.
+    """
     harness.turns.pushed(False, True)
     for _ in range(5):
         harness.loop.step()
@@ -106,7 +109,7 @@ def test_turns_more_input_lengthens_it_and_does_not_double_it(harness: Harness) 
 
 
 @pytest.mark.parametrize(("published", "may_wait"), [(False, True), (True, False)])
-def test_turns_sleeps_on_when_nothing_is_to_be_expected(
+def test_turns_sleeps_on_when_no_answer_is_expected(
     harness: Harness, published: bool, may_wait: bool
 ) -> None:
     harness.published = published
@@ -115,7 +118,7 @@ def test_turns_sleeps_on_when_nothing_is_to_be_expected(
     assert not harness.loop.calls
 
 
-def test_turns_output_that_waits_has_a_turn_at_once(harness: Harness) -> None:
+def test_turns_waiting_output_gets_a_turn_at_once(harness: Harness) -> None:
     harness.turns.pushed(False, True)
     harness.turns.pushed(True, True)
     while harness.loop.calls and not harness.turns_had:
@@ -125,7 +128,7 @@ def test_turns_output_that_waits_has_a_turn_at_once(harness: Harness) -> None:
     assert harness.turns_had == 1
 
 
-def test_turns_what_happens_while_it_falls_asleep_is_not_missed(harness: Harness) -> None:
+def test_turns_events_while_it_falls_asleep_are_not_missed(harness: Harness) -> None:
     harness.turns.pushed(False, True)
     harness.now_ns += BUSY_POLL_NS
     harness.turns._core.view.moved = lambda: False  # type: ignore[method-assign]
@@ -136,7 +139,7 @@ def test_turns_what_happens_while_it_falls_asleep_is_not_missed(harness: Harness
     assert harness.turns_had == 1
 
 
-def test_turns_work_that_is_left_brings_the_next_turn(harness: Harness) -> None:
+def test_turns_unfinished_work_brings_the_next_turn(harness: Harness) -> None:
     harness.more = True
     harness.turns.schedule()
     for expected in (1, 2, 3):
@@ -154,7 +157,7 @@ def test_turns_a_wake_up_brings_one(harness: Harness) -> None:
     harness.sleep()
 
 
-def test_turns_one_that_fails_is_the_last(harness: Harness) -> None:
+def test_turns_a_failed_turn_is_the_last(harness: Harness) -> None:
     def fail() -> bool:
         raise ValueError("broken")
 

@@ -1,4 +1,4 @@
-"""The distributions of the journal's writes, held against the values themselves."""
+"""The distributions of the journal's writes, compared with the values themselves."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Asking the core about journals: long answers, refusals, silence, answers to somebody who is gone."""
+"""Requests to the core about journals: long answers, refusals, silence, answers to earlier requesters."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ def test_a_list_in_parts() -> None:
     assert ask([["more", [JOURNAL]], ["more", [JOURNAL, JOURNAL]], ["ok", [JOURNAL]]]) == [JOURNAL] * 4
 
 
-def test_numbers_that_were_marked() -> None:
+def test_the_numbers_of_marked_journals() -> None:
     assert ask([["ok", [1, 2]]], "archive") == [1, 2]
 
 
@@ -54,8 +54,8 @@ def test_an_answer_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
         ask([["more", [JOURNAL] * 3]])
 
 
-def test_answers_to_somebody_else_are_dropped() -> None:
-    """The channel outlives the process that asked before."""
+def test_answers_to_an_earlier_process_are_dropped() -> None:
+    """The channel outlives the process that used it before."""
 
     async def body() -> None:
         core = FakeCore()
@@ -70,7 +70,7 @@ def test_answers_to_somebody_else_are_dropped() -> None:
     asyncio.run(body())
 
 
-def test_answers_find_who_asked() -> None:
+def test_answers_reach_their_requesters() -> None:
     async def body() -> None:
         core = FakeCore(lambda verb, rest: [["ok", [7 if verb == "remove" else 8]]])
         asking = core.serve()
@@ -83,8 +83,8 @@ def test_answers_find_who_asked() -> None:
     asyncio.run(body())
 
 
-def test_many_who_want_to_know_ask_once() -> None:
-    """Requests over HTTP may come by the hundred; the core has more to do than to answer each."""
+def test_simultaneous_requests_are_sent_once() -> None:
+    """Hundreds of HTTP requests may arrive at once, and the core need not answer each one."""
 
     async def body() -> None:
         core = FakeCore()

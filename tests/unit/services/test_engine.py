@@ -1,4 +1,4 @@
-"""Running actions: order, ends, variables, events that raise events, what waits."""
+"""Running actions: order, ends, variables, events that raise events, waiting events."""
 
 import ast
 import asyncio
@@ -22,7 +22,7 @@ FAILING = do("publish-message", Topic="t", MessageType="json", Data="d")
 
 
 def run_startup(actions_xml: str, **variables: str) -> Surroundings:
-    """Run the actions of the startup once."""
+    """Run the actions of the startup event once."""
 
     async def body() -> Surroundings:
         with surroundings(actions_xml) as made:
@@ -33,7 +33,7 @@ def run_startup(actions_xml: str, **variables: str) -> Surroundings:
     return asyncio.run(body())
 
 
-def test_every_module_that_is_described_is_there() -> None:
+def test_every_described_module_exists() -> None:
     """The tables of the configuration and the registry name the same modules."""
     described = {name for name, one in {**STEPS, **CONDITIONS}.items() if not (one.later or one.unused)}
     assert set(STEP_CLASSES) == described
@@ -51,8 +51,8 @@ def test_every_module_that_is_described_is_there() -> None:
     }
 
 
-def test_every_option_that_is_described_is_read() -> None:
-    """By the class that does the work, or one that it is made of; those of events by whoever waits for them."""
+def test_every_described_option_is_read() -> None:
+    """An option is read by the class of its step or one of its bases; options of events by their sources."""
 
     def read(source: str) -> set[str]:
         nodes = [
@@ -76,7 +76,7 @@ def test_operations_63_actions_on_one_event_run_in_file_order() -> None:
 
 
 def test_operations_63_nothing_runs_after_a_false_condition() -> None:
-    """operations.md §13 63: a false `If` ends the run, and is no failure."""
+    """operations.md §13 63: a false `If` ends the run without a failure."""
     made = run_startup(
         action(STARTUP, echo("1"), when("condition", Condition="1 = 2"), echo("2"))
         + action(STARTUP, echo("3"))
@@ -108,7 +108,7 @@ def test_operations_63_each_of_two_events_triggers() -> None:
 
 
 def test_operations_64_variables() -> None:
-    """operations.md §13 64, §9.1: undefined ones are empty, bytes are bytes, the rest is of the action's beginning."""
+    """operations.md §13 64, §9.1: undefined ones are empty, bytes are bytes, others are set when the action begins."""
     made = run_startup(
         action(
             STARTUP,
@@ -121,7 +121,7 @@ def test_operations_64_variables() -> None:
 
 
 def test_operations_64_bytes_in_a_message() -> None:
-    """operations.md §13 64: `{{AMPS_BYTE_XX}}` is that one byte, whatever text it makes."""
+    """operations.md §13 64: `{{AMPS_BYTE_XX}}` is that one byte, even if the text is not UTF-8 then."""
 
     async def body() -> list[tuple[str, str, bytes]]:
         data = "a{{AMPS_BYTE_01}}{{AMPS_BYTE_FF}}{{AMPS_BYTE_C3}}{{AMPS_BYTE_A9}}{{AMPS_BYTE_ff}}é"
@@ -148,7 +148,7 @@ def test_operations_68_a_bad_value_after_substitution_fails_the_step() -> None:
     assert not made.core.asked
 
 
-def test_what_goes_wrong_in_a_module_is_told_and_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_a_module_is_logged_and_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(self: Step, options: Mapping[str, Any], run: Run) -> bool:
         raise RuntimeError("a fault")
 
@@ -158,8 +158,8 @@ def test_what_goes_wrong_in_a_module_is_told_and_ends_the_run(monkeypatch: pytes
     assert "RuntimeError: a fault" in made.log.texts("01-0005")[0]
 
 
-def test_an_event_takes_variables_along() -> None:
-    """operations.md §9.3: the current variables go along with execute-event, whichever way it is named."""
+def test_an_event_inherits_the_variables() -> None:
+    """operations.md §9.3: execute-event passes the current variables on, under each name of the module."""
     xml = (
         action(STARTUP, do("execute-event", Event="e"), do("execute-event", EventVariable="NAME"))
         + action(on("execute-event", Event="e"), echo("e {{V}}"))
@@ -195,7 +195,7 @@ def _bounded(original: Any, most: int) -> Any:
 
 
 def test_operations_9_7_a_schedule_that_is_due_meanwhile_runs_once_afterwards() -> None:
-    """operations.md §9.7: a run is not interrupted; what was due during it makes one more run."""
+    """operations.md §9.7: a run is not interrupted; all due times during it make one more run."""
 
     async def body() -> int:
         xml = action(
@@ -254,7 +254,7 @@ def test_sources_do_not_wait_for_each_other() -> None:
 
 
 def test_schedules_of_the_same_time_are_one_event() -> None:
-    """operations.md §9.1: actions on one event run in file order, also if both name the time."""
+    """operations.md §9.1: actions on one event run in file order, also if both give the same time."""
 
     async def body() -> int:
         one = action(on("schedule", Every="02:15Z", Name="a"), echo("1"))
@@ -265,7 +265,7 @@ def test_schedules_of_the_same_time_are_one_event() -> None:
     assert asyncio.run(body()) == 1
 
 
-def test_what_nobody_has_an_action_for_is_nothing() -> None:
+def test_an_event_without_actions_is_ignored() -> None:
     async def body() -> None:
         with surroundings(action(STARTUP, echo("x"))) as made:
             assert made.engine.happened("signal", "SIGUSR1") is None
@@ -273,7 +273,7 @@ def test_what_nobody_has_an_action_for_is_nothing() -> None:
     asyncio.run(body())
 
 
-def test_too_much_waiting_is_refused() -> None:
+def test_too_many_waiting_events_are_refused() -> None:
     async def body() -> None:
         with surroundings(action(on("admin", Path="p"), echo("x"))) as made:
             made.engine.sources["admin", "p"].waiting_max = 2
@@ -286,7 +286,7 @@ def test_too_much_waiting_is_refused() -> None:
     asyncio.run(body())
 
 
-def test_what_is_said_of_a_path_is_put_together() -> None:
+def test_descriptions_of_a_path_are_merged() -> None:
     async def body() -> None:
         xml = action(
             on("admin", Path="p", RequiredParameter=("A", "B"), Name="N", Description="D"), echo("x")

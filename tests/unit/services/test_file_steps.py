@@ -1,4 +1,4 @@
-"""Compressing and removing files: which ones, in which order, and what is left alone."""
+"""Compressing and removing files: the files chosen, their order, and protected files."""
 
 import asyncio
 import gzip
@@ -22,7 +22,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make(directory: Path, *names: str) -> None:
-    """Files, the first one the oldest: each an hour older than the next."""
+    """Make files, the first one the oldest, each an hour older than the next."""
     for number, name in enumerate(names):
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def test_transaction_log_61_journals_are_left_alone(directory: Path, step: str) 
 
 
 def test_a_journal_is_protected_whatever_its_age(directory: Path) -> None:
-    """That the pattern is wrong is said at once, not when the journals are old enough."""
+    """A wrong pattern is reported at once, not only when the journals are old enough."""
     make(directory, "n.0000000000.journal")
     assert "left alone; use" in problem(run("remove-files", Age="365d", Pattern="*.journal"))
     make(directory, "n.0000000001.journal")
@@ -127,7 +127,7 @@ def test_only_plain_files_are_touched(directory: Path) -> None:
 
 
 def test_operations_9_3_compressing_removes_the_original(directory: Path) -> None:
-    """operations.md §9.3: content, mode and time stay; what is compressed stays as it is."""
+    """operations.md §9.3: content, mode and time stay; compressed files stay as they are."""
     make(directory, "1.log", "2.log.gz")
     (directory / "1.log").chmod(0o640)
     before = (directory / "1.log").stat()
@@ -139,7 +139,7 @@ def test_operations_9_3_compressing_removes_the_original(directory: Path) -> Non
     assert not made.log.texts("29-0002")
 
 
-def test_compressing_overwrites_nothing(directory: Path) -> None:
+def test_compressing_overwrites_no_file(directory: Path) -> None:
     make(directory, "1.log", "1.log.gz", "2.log")
     made = run("compress-files", Age="0s", Pattern="*.log")
     assert names(directory) == ["1.log", "1.log.gz", "2.log.gz"]
@@ -147,13 +147,13 @@ def test_compressing_overwrites_nothing(directory: Path) -> None:
     assert "there is a 1.log.gz already" in problem(made)
 
 
-def test_what_a_crash_left_is_replaced(directory: Path) -> None:
+def test_a_leftover_of_a_crash_is_replaced(directory: Path) -> None:
     make(directory, "1.log", "1.log.gz.part")
     run("compress-files", Age="0s", Pattern="*")
     assert names(directory) == ["1.log.gz"]
 
 
-def test_compressing_is_given_up_when_the_instance_stops(directory: Path) -> None:
+def test_compressing_stops_when_the_instance_stops(directory: Path) -> None:
     make(directory, "1.log")
     stopping = threading.Event()
     stopping.set()
@@ -162,7 +162,7 @@ def test_compressing_is_given_up_when_the_instance_stops(directory: Path) -> Non
     assert names(directory) == ["1.log"]
 
 
-def test_a_file_that_cannot_be_removed_does_not_save_the_others(
+def test_a_file_that_cannot_be_removed_does_not_keep_the_others(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(directory, "1.log", "2.log")

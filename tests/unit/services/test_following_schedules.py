@@ -8,7 +8,7 @@ from amps.server.services.actions.schedules import LOOK_S, Clocks, follow
 
 
 class Time:
-    """A wall clock and a monotonic one; sleeping moves both, and `jumps` set the wall clock at a monotonic time."""
+    """A wall clock and a monotonic one. Sleeping moves both; `jumps` set the wall clock at a monotonic time."""
 
     def __init__(self, wall: str, end_s: float, jumps: dict[float, float] | None = None) -> None:
         self.wall_s = at(wall)
@@ -51,24 +51,24 @@ def test_operations_63_an_interval_counts_from_the_start() -> None:
     assert Time("2026-06-01T00:00:00", 7).follow("2s") == ["01 00:00:02", "01 00:00:04", "01 00:00:06"]
 
 
-def test_an_interval_goes_on_in_its_step_after_the_process_was_replaced() -> None:
+def test_an_interval_keeps_its_step_after_the_process_was_replaced() -> None:
     assert Time("2026-06-01T00:00:00", 7).follow("4s", began_s=999.0) == ["01 00:00:03", "01 00:00:07"]
 
 
-def test_an_interval_does_not_care_for_the_wall_clock() -> None:
+def test_an_interval_does_not_depend_on_the_wall_clock() -> None:
     jumping = Time("2026-06-01T00:00:00", 7, {1.0: -86400.0, 3.0: 7200.0})
     assert len(jumping.follow("2s")) == 3
 
 
 def test_operations_63_a_time_of_day() -> None:
-    """operations.md §13 63: that UTC time, every day; nobody sleeps long without looking at the clock."""
+    """operations.md §13 63: that UTC time, every day; the clock is checked at short intervals."""
     time = Time("2026-06-01T00:00:00", 3 * 86400)
     assert time.follow("02:15Z") == ["01 02:15:00", "02 02:15:00", "03 02:15:00"]
     assert time.longest_s <= LOOK_S
 
 
 def test_a_clock_that_is_set_forward_makes_one_run() -> None:
-    """Over three times of the schedule: it runs at once, once."""
+    """The clock skips three times of the schedule: the action runs at once, and once."""
     time = Time("2026-06-01T00:00:00", 600, {60.0: 3 * 86400.0 - 3600.0})
     assert time.follow("02:15Z") == ["03 23:01:00"]
 

@@ -1,4 +1,4 @@
-"""The internal publisher, without a core: what it refuses at once, and that a failure of its own is not kept quiet."""
+"""The internal publisher, without a core: messages refused at once, and reports of its own failures."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def make(runtime: Runtime, failures: list[str]) -> Publisher:
 
 
 def logged_on(session: Session) -> None:
-    """As if the core had answered."""
+    """Set the session's state as if the core had answered."""
     session.logon = asyncio.get_running_loop().create_future()
     session.logon.set_result((0, 0))
 
@@ -41,7 +41,9 @@ def logged_on(session: Session) -> None:
         ("/AMPS/x", "json", "refused: invalid topic"),
     ],
 )
-def test_what_cannot_be_published(runtime: Runtime, topic: str, message_type: str, reason: str) -> None:
+def test_messages_that_cannot_be_published(
+    runtime: Runtime, topic: str, message_type: str, reason: str
+) -> None:
     async def body() -> None:
         publisher = make(runtime, [])
         publisher.begin(asyncio.get_running_loop())
@@ -52,8 +54,8 @@ def test_what_cannot_be_published(runtime: Runtime, topic: str, message_type: st
     asyncio.run(body())
 
 
-def test_a_failure_of_its_own_is_told(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else an action would wait for ever, and every later one of its event."""
+def test_a_failure_of_its_own_is_reported(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an action would wait for ever, and so would every later action of its event."""
 
     def failing() -> None:
         raise RuntimeError("a fault")
@@ -76,7 +78,7 @@ def test_a_failure_of_its_own_is_told(runtime: Runtime, monkeypatch: pytest.Monk
 
 
 def with_session(runtime: Runtime, test: Callable[[Publisher, Session], Coroutine[None, None, None]]) -> None:
-    """Run a test with a session that has logged on, and no core: its part is played by what `answers` gives."""
+    """Run a test with a session that has logged on, without a core. `answering` supplies the core's answers."""
 
     async def body() -> None:
         publisher = make(runtime, [])
@@ -89,13 +91,13 @@ def with_session(runtime: Runtime, test: Callable[[Publisher, Session], Coroutin
 
 
 def answering(publisher: Publisher, answers: Callable[[], list[tuple[object, ...]]]) -> None:
-    """Have the core answer, and the publisher hear it."""
+    """Supply answers of the core, and let the publisher read them."""
     publisher._core.answers = answers  # type: ignore[method-assign, assignment]
     publisher._work()
 
 
-def test_what_is_under_way_has_failed_when_the_core_refuses(runtime: Runtime) -> None:
-    """And nothing more goes that way before the session has logged on again."""
+def test_pending_publishes_fail_when_the_core_refuses(runtime: Runtime) -> None:
+    """No further publish is accepted before the session has logged on again."""
 
     async def test(publisher: Publisher, session: Session) -> None:
         futures = [await publisher.push(session, "a", "json", b"{}", number) for number in (5, 6)]
@@ -110,7 +112,7 @@ def test_what_is_under_way_has_failed_when_the_core_refuses(runtime: Runtime) ->
             await publisher.push(session, "a", "json", b"{}", 7)
         logged_on(session)
         await publisher.push(session, "a", "json", b"{}", 5)
-        # What is said of the session before does not concern this one.
+        # An answer about the previous session does not apply to this one.
         answering(publisher, lambda: [("refused", session.slot, session.serial - 1)])
         assert session.logon is not None
 
@@ -130,8 +132,8 @@ def test_a_refusal_while_the_next_message_waits_for_room(runtime: Runtime) -> No
     with_session(runtime, test)
 
 
-def test_an_answer_is_heard_before_what_it_is_about_counts_as_done(runtime: Runtime) -> None:
-    """The core answers, then frees the ring: who sees the ring free must have heard the answer."""
+def test_an_answer_is_read_before_its_publish_counts_as_done(runtime: Runtime) -> None:
+    """The core answers before it frees the ring, so the answer must be read before the free ring is noticed."""
 
     async def test(publisher: Publisher, session: Session) -> None:
         core = publisher._core

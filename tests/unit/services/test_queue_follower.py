@@ -1,7 +1,7 @@
-"""Following the removals of one queue: what is published once, whatever is refused or dies meanwhile.
+"""Following the removals of one queue: each is published once, for any refusals and deaths of the process.
 
-A small log stands for the core: it takes publishes of a session if their numbers rise, drops what comes a second time,
-and refuses when it is told to; what is under way then has failed, as the core has it.
+A small log stands for the core. It accepts publishes of a session whose numbers rise, drops duplicates, and refuses
+when told to. Pending publishes of a refused session fail, as with the real core.
 """
 
 import asyncio
@@ -26,8 +26,9 @@ LETTER = do("publish-message", Topic="T_DEAD", MessageType="json", Data="{{AMPS_
 
 
 class Log:
-    """The core's side, as far as a session can see it. `refuse(number)`: whether it refuses a publish; `full(number)`:
-    whether that is known at once.
+    """The core's side as a session sees it.
+
+    `refuse(number)`: whether it refuses a publish; `full(number)`: whether the refusal is known at once.
     """
 
     def __init__(self) -> None:
@@ -67,7 +68,7 @@ class Log:
             session.under_way.clear()
             raise StorageUnavailable("full")
         if self.refuse(sequence):
-            # What was taken before is in the log, but nobody is told.
+            # Earlier publishes are in the log, but their publisher gets no answer.
             session.logged_on = False
             for waiting in session.under_way:
                 if not waiting.done():
@@ -113,12 +114,12 @@ def made(around: Surroundings, log: Log, read: Callable[[int], Record] = message
 
 
 def is_enough(follower: Follower, log: Log, count: int) -> bool:
-    """Whether the log has so many, or nothing is left."""
+    """True if the log has that many publishes, or no record is left."""
     return not follower.waiting or len(log.taken) >= count
 
 
 async def until(condition: Callable[[], bool], *followers: Follower) -> None:
-    """Let followers run until something holds; then they die."""
+    """Let followers run until a condition holds, then cancel them."""
     tasks = [asyncio.create_task(follower.run()) for follower in followers]
     async with asyncio.timeout(20):
         while not condition():
@@ -158,7 +159,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_numbers_rise_from_record_to_record() -> None:
-    """However many entries a record has: the shortest one is 80 + 32 bytes, and 32 for each entry."""
+    """This holds for any number of entries: a record has at least 80 + 32 bytes, and 32 for each entry."""
     for count in (1, 2, 4096):
         last = first_number(4096, count - 1) + 31
         assert last < first_number(4096 + 112 + 32 * count, 0)
@@ -229,8 +230,8 @@ def test_a_condition_that_does_not_hold() -> None:
     run(action(expire(), when("condition", Condition="'{{AMPS_REASON}}' = 'forced_expire'"), LETTER), test)
 
 
-def test_nothing_runs_for_what_was_done_before() -> None:
-    """A start reads again from a place before; the log says what it has."""
+def test_nothing_runs_for_removals_done_before() -> None:
+    """A start reads again from an earlier position; the log shows which publishes it has."""
 
     async def test(around: Surroundings) -> None:
         log = Log()
@@ -246,7 +247,7 @@ def test_nothing_runs_for_what_was_done_before() -> None:
     run(action(expire(), LETTER, echo("{{AMPS_DATA}}")), test)
 
 
-def test_what_was_before_its_beginning_is_not_its_business() -> None:
+def test_removals_before_its_beginning_are_ignored() -> None:
     async def test(around: Surroundings) -> None:
         log = Log()
         follower = made(around, log, begin=500)
@@ -259,7 +260,7 @@ def test_what_was_before_its_beginning_is_not_its_business() -> None:
     run(action(expire(), LETTER), test)
 
 
-def test_a_message_that_cannot_be_read_is_passed_over_and_told_of() -> None:
+def test_an_unreadable_message_is_skipped_and_reported() -> None:
     def read(position: int) -> Record:
         if position == 8:
             raise LogRemoved("gone")
@@ -278,7 +279,7 @@ def test_a_message_that_cannot_be_read_is_passed_over_and_told_of() -> None:
     run(action(expire(), LETTER), test)
 
 
-def test_a_journal_that_is_away_is_waited_for() -> None:
+def test_a_missing_journal_is_waited_for() -> None:
     tries = itertools.count()
 
     def read(position: int) -> Record:
@@ -299,7 +300,7 @@ def test_a_journal_that_is_away_is_waited_for() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_refusals_and_deaths_lose_and_double_nothing(seed: int) -> None:
-    """Publishes are refused here and there; the process dies and begins again from any place before."""
+    """Some publishes are refused. The process dies and begins again from any earlier position."""
     chance = random.Random(seed)
     position, records = 1000, []
     for _ in range(40):
@@ -329,7 +330,7 @@ def test_refusals_and_deaths_lose_and_double_nothing(seed: int) -> None:
             assert follower.done_until(position) <= position
             if not follower.waiting:
                 break
-            # What was written down lies anywhere before what is done.
+            # The stored position is anywhere before the end of the work done.
             begin = chance.choice([begin, follower.done_until(position)])
         assert list(log.taken.items()) == wanted
 
@@ -337,8 +338,8 @@ def test_refusals_and_deaths_lose_and_double_nothing(seed: int) -> None:
     run(action(expire(), LETTER.replace("{{AMPS_REASON}}", "one")) + action(expire(), two), test)
 
 
-def test_what_is_done_is_durable() -> None:
-    """The place that is written down is before the first publish that is not done."""
+def test_the_stored_position_covers_durable_publishes_only() -> None:
+    """The stored position is before the first publish that is not done."""
 
     async def test(around: Surroundings) -> None:
         log = Log()

@@ -1,4 +1,4 @@
-"""Reading messages that have left their queues: where they are, and what is said of those that are not."""
+"""Reading messages that have left their queues: their places, and errors for missing ones."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.support.records import RecordParts
 
 
 class Setting:
-    """A log of several journals, the position of each of its messages, and who reads them."""
+    """A log of several journals, the position of each of its messages, and its reader."""
 
     def __init__(self, path: Path) -> None:
         feeder = Feeder(path, 16384)
@@ -48,7 +48,7 @@ def test_messages_are_read_in_any_order(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("offset", [8, -8])
-def test_where_no_message_is(setting: Setting, offset: int) -> None:
+def test_a_place_without_a_message(setting: Setting, offset: int) -> None:
     with pytest.raises(LogDamaged):
         setting.messages.read(setting.positions[5] + offset)
 
@@ -60,7 +60,7 @@ def test_a_journal_that_was_removed_on_purpose(setting: Setting) -> None:
     assert setting.messages.read(setting.positions[-1]).payload == b"99" * 500
 
 
-def test_a_journal_that_is_away(setting: Setting) -> None:
+def test_a_journal_that_is_missing(setting: Setting) -> None:
     setting.storage.path(0).rename(setting.storage.path(0).with_suffix(".away"))
     with pytest.raises(LogMissing, match="put it back"):
         setting.messages.read(setting.positions[0])

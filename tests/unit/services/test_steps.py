@@ -1,4 +1,4 @@
-"""What each module does: texts and values, journals, commands, the log, the end."""
+"""The effect of each module: texts and values, journals, commands, the log, the end."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ def failure(*steps: str, log: bool = False, **variables: str) -> str:
 
 
 def test_operations_64_a_counter_counts_from_one() -> None:
-    """operations.md §13 64: 1, 2, 3, and each key by itself."""
+    """operations.md §13 64: 1, 2, 3, and each key separately."""
     count = do("increment-counter", Key="k{{K}}", Value="N")
     made = run(*[count, echo("{{N}}")] * 3, do("increment-counter", Key="other", Value="N"), echo("{{N}}"))
     assert made.echoed() == ["1", "2", "3", "1"]
@@ -68,7 +68,7 @@ def test_extract_values_of_no_data_parses_nothing() -> None:
     assert made.echoed() == ["3|"]
 
 
-def test_extract_values_of_what_is_no_message_fails() -> None:
+def test_extract_values_of_a_malformed_message_fails() -> None:
     text = failure(do("extract-values", MessageType="json", Data="{{D}}", Value="A=/x"), D="{broken")
     assert "cannot be read as a message of type json" in text
 
@@ -82,7 +82,7 @@ def test_extract_values_with_an_expression_made_of_variables() -> None:
 
 
 def test_operations_64_translate_data() -> None:
-    """operations.md §13 64: without a match the input, or `Default`."""
+    """operations.md §13 64: without a match, the input or `Default`."""
     cases = ("B=buy", "S = sell", "X=")
     plain = do("translate-data", Data="{{D}}", Value="V", Case=cases)
     default = do("translate-data", Data="{{D}}", Value="V", Case=cases, Default="?{{D}}")
@@ -103,7 +103,7 @@ def test_operations_64_translate_data() -> None:
     ],
 )
 def test_operations_9_3_a_condition(condition: str, holds: bool) -> None:
-    """operations.md §9.3: a filter, after substitution, over no message."""
+    """operations.md §9.3: a filter, evaluated after substitution, without a message."""
     made = run(when("condition", Condition=condition), echo("x"), NAME="important", N="4")
     assert made.echoed() == (["x"] if holds else [])
     assert not made.log.texts("29-0002")
@@ -114,7 +114,7 @@ def test_a_condition_that_variables_break_fails() -> None:
 
 
 def test_operations_9_3_file_system_usage(tmp_path: Path) -> None:
-    """operations.md §9.3: goes on only above the threshold."""
+    """operations.md §9.3: the action continues only above the threshold."""
     usage = os.statvfs(tmp_path)
     used = usage.f_blocks - usage.f_bfree
     percent = 100 * used / max(1, used + usage.f_bavail)
@@ -135,8 +135,8 @@ def test_operations_9_3_publish_message() -> None:
     assert made.publisher.messages == [("a.b", "json", ORDER.encode())]
 
 
-def test_what_is_echoed_stays_one_record() -> None:
-    """A text of many lines is one record; bytes that are no text are shown."""
+def test_an_echoed_text_stays_one_record() -> None:
+    """A text of many lines is one record; bytes that are not UTF-8 are shown."""
     assert run(echo("{{V}}"), V="a\nb\udcff").echoed() == ["a\nb\\xff"]
 
 
@@ -203,7 +203,7 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(
     pid = int(pid_file.read_text())
 
     def has_ended() -> bool:
-        """Who was killed goes on until it is its turn on a processor."""
+        """A killed process ends only when a processor runs it again."""
         try:
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
         except OSError:
@@ -213,7 +213,7 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(
 
 
 def test_a_command_that_leaves_something_in_the_background_ends(tmp_path: Path) -> None:
-    """Who holds its output does not hold the action."""
+    """A background process that holds the output does not delay the action."""
     pid_file = tmp_path / "pid"
     made = run(do("execute-system", Command=f"sleep 600 &amp; echo $! &gt; {pid_file}"), echo("x"))
     assert made.echoed() == ["x"]

@@ -1,4 +1,4 @@
-"""Names in an archive: directories for any topic."""
+"""Names in an archive: a directory for any topic."""
 
 from urllib.parse import unquote
 
@@ -25,7 +25,7 @@ def test_plain_names_stay() -> None:
     "topic",
     ["a/b", "..", "../../etc", "a=b%2F", "^a.*$", " ", "\n\x00", "größe/€", "~", "a:b?c#d", "x\\y", "'\""],
 )
-def test_any_name_is_one_directory_and_can_be_told_again(topic: str) -> None:
+def test_any_name_is_one_directory_and_can_be_decoded(topic: str) -> None:
     name = topic_directory(topic)
     assert name.startswith("topic_key=")
     assert not set(name) & set("/\\\0\n ~'\"#?:*")
@@ -38,13 +38,13 @@ def test_no_topic_is_null_and_a_topic_of_that_name_is_not() -> None:
     assert unquote(topic_directory(NO_TOPIC)) == f"topic_key={NO_TOPIC}"
 
 
-def test_bytes_that_are_no_text_are_names_too() -> None:
+def test_names_that_are_not_utf_8_are_encoded_too() -> None:
     topic = b"a\xff/b".decode(errors="surrogateescape")
     assert topic_directory(topic) == b"topic_key=a\xff%2Fb".decode(errors="surrogateescape")
 
 
 @pytest.mark.parametrize("character", ["a", "/", "ü", "€"])
-def test_long_names_are_cut_and_stay_apart(character: str) -> None:
+def test_long_names_are_cut_and_stay_different(character: str) -> None:
     names = set()
     for length in range(60, 400):
         name = topic_directory(character * length)
@@ -55,7 +55,7 @@ def test_long_names_are_cut_and_stay_apart(character: str) -> None:
     assert len(names) == 340
 
 
-def test_days_are_told_both_ways() -> None:
+def test_days_are_converted_both_ways() -> None:
     for day in (0, 59, 20_779):
         assert days_of(day_of(day)) == day
     assert day_of(20_779) == "2026-11-22"

@@ -1,4 +1,4 @@
-"""The manifest of an archive: a death between any two steps of a commit leaves it as it was, or is made good."""
+"""The manifest of an archive: after a death between any two steps of a commit, it is unchanged or completed."""
 
 import dataclasses
 import os
@@ -34,7 +34,7 @@ def stage(archive: Archive, paths: tuple[str, ...], content: str) -> dict[str, P
 
 
 def visible(archive: Archive) -> dict[str, str]:
-    """What a reader of Parquet files finds."""
+    """The files that a reader of Parquet finds."""
     return {
         str(path.relative_to(archive.directory)): path.read_text()
         for path in archive.directory.rglob("*.parquet")
@@ -43,11 +43,11 @@ def visible(archive: Archive) -> dict[str, str]:
 
 
 class Death(BaseException):
-    """Nothing runs after it."""
+    """The death of the process, after which no code runs."""
 
 
 class DyingDisk(Disk):
-    """Dies before its n-th call that changes anything."""
+    """A disk that dies before its n-th call with an effect."""
 
     left = 1 << 30
 
@@ -83,7 +83,7 @@ def test_a_committed_journal_is_in(tmp_path: Path) -> None:
 
 
 def test_a_death_anywhere_in_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A journal is replaced by other files of it. The next run finds the old ones, or makes the new ones good."""
+    """A journal is replaced by other files of it. The next run finds the old files, or completes the new ones."""
     before, after = entry_with(PATHS), dataclasses.replace(entry_with((PATHS[1],)), first_txid=2)
     origin = Archive(tmp_path / "origin")
     with origin.working("x"):
@@ -110,7 +110,7 @@ def test_a_death_anywhere_in_a_commit(tmp_path: Path, monkeypatch: pytest.Monkey
             with archive.working("x"):
                 staged = stage(archive, (PATHS[1],), "new")
                 DyingDisk.left = steps
-                # Killed, it does not tidy up behind itself.
+                # A killed process does not remove its staging directory.
                 monkeypatch.setattr(
                     "amps.spark.pipelines.archive_manifest.shutil.rmtree", lambda *_, **__: None
                 )
@@ -138,7 +138,7 @@ def test_a_death_anywhere_in_a_commit(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(Path, "unlink", dying_unlink)
     assert not outcomes[0]
     assert outcomes[-1]
-    assert outcomes == sorted(outcomes)  # once promised, it stays so
+    assert outcomes == sorted(outcomes)  # once committed, it stays so
     assert len(outcomes) > 8
 
 
@@ -156,7 +156,7 @@ def test_one_instance(tmp_path: Path) -> None:
             pass
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_manifests_are_errors(tmp_path: Path) -> None:
     with Archive(tmp_path).working("x"):
         pass
     entry = tmp_path / "_amps" / "journals" / "0000000001.json"

@@ -1,4 +1,4 @@
-"""Journals of another release in a read: it is refused, whatever is done about damage."""
+"""Journals of another release in a read are refused, for any handling of damage."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.support.handmade_logs import messages, write_log
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("on_damage", ["error", "skip"])
 def test_a_journal_of_another_version_is_never_left_out(tmp_path: Path, number: int, on_damage: str) -> None:
-    """The newest one, too, where an unfinished spare would be passed over."""
+    """This includes the newest journal, although an unfinished spare in its place would be skipped."""
     sent = messages(90)
     write_log(tmp_path / "journal", [(b"t", b"json")], [sent[:30], sent[30:60], sent[60:]])
     path = sorted((tmp_path / "journal").glob("*.journal"))[number]

@@ -38,7 +38,7 @@ types = st.recursive(
 
 @given(members_of(types, 1))
 @unhurried
-def test_text_made_of_fields_reads_as_them(fields: Any) -> None:
+def test_text_made_of_fields_is_parsed_to_them(fields: Any) -> None:
     assert parse_ddl(ddl_of(fields)) == fields
     assert pickle.loads(pickle.dumps(fields)) == fields
 
@@ -96,12 +96,12 @@ def test_everything_that_ddl_has() -> None:
         ("a " + "array<" * 200 + "long" + ">" * 200, "nested deeper"),
     ],
 )
-def test_what_is_wrong_is_told(text: str, told: str) -> None:
+def test_errors_name_the_fault(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         parse_ddl(text)
 
 
-def test_spark_makes_the_same_of_a_text() -> None:
+def test_spark_parses_a_text_alike() -> None:
     types = pytest.importorskip("pyspark.sql.types", reason="pyspark is not installed")
     fields = parse_ddl("a long, b struct<c: decimal(10,2), d array<timestamp>>, e binary, f date, g boolean")
     made = spark_type(fields)

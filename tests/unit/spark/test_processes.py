@@ -1,4 +1,4 @@
-"""What the processes that Spark starts for a query must not pay for."""
+"""Costs that the processes which Spark starts for a query must not have."""
 
 import subprocess
 import sys
@@ -32,14 +32,14 @@ def test_a_process_that_plans_or_reads_imports_nothing_of_streams_writing_and_se
     assert printed(program) == "[]"
 
 
-def test_what_was_imported_is_not_looked_through_after_each_task() -> None:
-    """Spark's workers collect garbage then."""
+def test_imported_objects_are_exempt_from_garbage_collection() -> None:
+    """Spark's workers collect garbage after each task."""
     program = (
         "import contextlib, gc\n"
         "from amps.spark.reading import SplitReader\n"
         "def read():\n"
         "    with contextlib.suppress(AttributeError):\n"
-        "        next(SplitReader.batches(SplitReader.__new__(SplitReader)))\n"  # of nothing: it only begins
+        "        next(SplitReader.batches(SplitReader.__new__(SplitReader)))\n"  # without a split it only begins
         "before = gc.get_freeze_count()\n"
         "read()\n"
         "frozen = gc.get_freeze_count()\n"

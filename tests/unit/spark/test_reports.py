@@ -1,4 +1,4 @@
-"""What reports are made of: round intervals, times as texts, plots, and rows out of records of queues."""
+"""Parts of reports: round intervals, times as texts, plots, and rows from records of queues."""
 
 import struct
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_plots_stay_within_their_frame() -> None:
     assert time_plot([], 1000, []).find("text") is not None
 
 
-def test_pages_are_well_formed_whatever_they_show() -> None:
+def test_pages_are_well_formed_for_any_content() -> None:
     nasty = "</td><script>x</script>&\x00\x0b\ufffe\ud800" + '"'
     text = page(nasty, table(("a", nasty), [(nasty, 1234), ("x", "5 s")]))
     root = ElementTree.fromstring(text.partition("\n")[2])
@@ -135,12 +135,12 @@ def test_records_become_a_row_per_entry() -> None:
 
 
 @pytest.mark.parametrize("broken", [b"", payload(0, (8, 0))[:-1], payload(0, (8, 0))[:-32]])
-def test_records_that_make_no_sense_are_named(broken: bytes) -> None:
+def test_malformed_records_are_named(broken: bytes) -> None:
     with pytest.raises(ValueError, match="the queue record at log position 1001 is malformed"):
         list(left(iter([batch(payload(0, (8, 0)), broken)])))
 
 
-def test_messages_know_which_queues_take_them() -> None:
+def test_messages_have_the_queues_that_take_them() -> None:
     rules = (
         EntryRule("Q", "json", "T", False, None, 0),
         EntryRule("R", "json", "^T[12]$", True, None, 0),
@@ -162,8 +162,8 @@ def test_messages_know_which_queues_take_them() -> None:
     assert alone.column("queues").to_pylist() == [[]] * 6
 
 
-def test_rules_are_read_where_the_server_writes_them(tmp_path: Path) -> None:
-    """What makes no sense is not known."""
+def test_rules_are_read_in_the_server_s_form(tmp_path: Path) -> None:
+    """Malformed rules are left out."""
     rules, problem = read_rules(tmp_path, "here")
     assert (rules, problem) == (
         (),

@@ -1,4 +1,4 @@
-"""Options of streams: what is refused, and in which words."""
+"""Options of streams: refusals, and their texts."""
 
 import re
 
@@ -24,7 +24,7 @@ def journals(**changes: str) -> JournalOptions:
     return parsed
 
 
-def test_what_is_not_given() -> None:
+def test_defaults() -> None:
     found = server()
     assert (found.uri, found.topic, found.filter, found.start) == (URI, "t", None, Start("0"))
     assert (found.messages_max, found.partitions, found.client_name) == (None, 1, "spark")
@@ -38,7 +38,7 @@ def test_what_is_not_given() -> None:
     )
 
 
-def test_the_password_is_not_told() -> None:
+def test_the_password_is_not_shown() -> None:
     assert server().address == "tcp://user@localhost:9007/amps/json"
 
 
@@ -73,7 +73,7 @@ def test_a_message_type_joins_the_uri() -> None:
         ("20260102T030405.5Z", Start("20260102T030405.5Z", time_us=1767323045500000)),
     ],
 )
-def test_where_a_stream_begins(text: str, start: Start) -> None:
+def test_the_start_of_a_stream(text: str, start: Start) -> None:
     """transaction_log.md §5.1, §5.2."""
     assert server(start=text).start == journals(start=text).start == start
 

@@ -12,19 +12,19 @@ from amps.spark.streaming_ranges import MARKS_MAX, Cutter, LogRange
 
 
 @pytest.mark.parametrize("text", ["[1|2|:3|4|]", "(1|2|:3|4|]", "(0:0|1|]", "(20260101T000000.5Z:1|2|]"])
-def test_a_range_is_what_a_subscription_takes(text: str) -> None:
+def test_a_range_is_valid_in_a_subscription(text: str) -> None:
     """transaction_log.md §5.3."""
     assert str(LogRange.parse(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "1|2|", "[1|2|:3|4|)", "[1|2|]", "(:1|2|]", "(1|2|:]", "x1|2|:3|4|]"])
-def test_other_text_is_none(text: str) -> None:
+def test_other_text_is_no_range(text: str) -> None:
     with pytest.raises(ValueError, match="is no range of a log"):
         LogRange.parse(text)
 
 
 @given(count=st.integers(0, 3 * MARKS_MAX), parts_max=st.integers(1, 40))
-def test_cuts_take_each_message_once(count: int, parts_max: int) -> None:
+def test_cuts_contain_each_message_once(count: int, parts_max: int) -> None:
     cutter = Cutter()
     for number in range(1, count + 1):
         cutter.add(f"7|{number}|")
@@ -44,7 +44,7 @@ def test_cuts_take_each_message_once(count: int, parts_max: int) -> None:
     assert max(sizes) - min(sizes) <= 1 + 2 * (count // (MARKS_MAX // 2))
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_memory_of_ranges_is_bounded() -> None:
     cutter = Cutter()
     for number in range(20 * MARKS_MAX):
         cutter.add(f"7|{number}|")

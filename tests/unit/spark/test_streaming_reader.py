@@ -1,4 +1,4 @@
-"""Micro-batches in the order in which versions of Spark ask for them: none may overlap, none may be left out."""
+"""Micro-batches in the order in which versions of Spark request them: they must not overlap or leave a message out."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from amps.spark.streaming_reader import LogStreamReader, Offset
 
 
 class Log(LogStreamReader):
-    """A log of numbers, of which micro-batches are ranges; `end` is how many there are."""
+    """A log of numbers, of which micro-batches are ranges; `end` is their count."""
 
     def __init__(self, end: int, messages_max: int | None = None) -> None:
         super().__init__(messages_max)
@@ -42,8 +42,8 @@ class Log(LogStreamReader):
         raise AssertionError
 
 
-def test_a_new_query_that_is_asked_for_its_end_first() -> None:
-    """As PySpark 4.0 and 4.1 do. What comes later is limited."""
+def test_a_new_query_that_requests_its_end_first() -> None:
+    """PySpark 4.0 and 4.1 do so. Later messages are limited."""
     log = Log(5, messages_max=2)
     first_end = log.latestOffset()
     start = log.initialOffset()
@@ -59,7 +59,7 @@ def test_a_new_query_that_is_asked_for_its_end_first() -> None:
     assert seen == list(range(9))
 
 
-def test_a_query_that_goes_on_with_the_micro_batch_it_had_begun() -> None:
+def test_a_query_that_continues_with_its_unfinished_micro_batch() -> None:
     log = Log(9)
     assert log.partitions({"next": 2}, {"next": 6, "begin": 2}) == [2, 3, 4, 5]
     log.commit({"next": 6, "begin": 2})
@@ -67,8 +67,8 @@ def test_a_query_that_goes_on_with_the_micro_batch_it_had_begun() -> None:
     assert log.partitions({"next": 6, "begin": 2}, end) == [6, 7, 8]
 
 
-def test_a_query_that_says_where_its_micro_batches_begin() -> None:
-    """As later versions do; what the source remembers does not matter then."""
+def test_a_query_that_gives_the_starts_of_its_micro_batches() -> None:
+    """Later versions do so; the source's own memory does not matter then."""
     log = Log(9, messages_max=4)
     start, seen = log.initialOffset(), []
     while (end := log.latestOffset(start)) != start:

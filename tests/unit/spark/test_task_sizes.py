@@ -1,4 +1,4 @@
-"""How much a task reads."""
+"""The number of bytes that a task reads."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,16 +38,16 @@ def test_each_core_gets_several_tasks_within_bounds(total: int, parallelism: str
 @pytest.mark.parametrize(
     "told", [{}, {PARALLELISM: ""}, {PARALLELISM: "-1"}, {PARALLELISM: "many"}, {PARALLELISM: "9" * 5000}]
 )
-def test_not_knowing_the_cores_a_cluster_is_assumed(told: dict[str, str]) -> None:
+def test_without_the_number_of_cores_a_cluster_is_assumed(told: dict[str, str]) -> None:
     assert task_bytes(16 * GIB, told) == TASK_BYTES_MIN
     assert task_bytes(40 * GIB, told) == 320 * MIB
 
 
-def test_no_cores_are_one() -> None:
+def test_zero_cores_count_as_one() -> None:
     assert task_bytes(1 * GIB, {PARALLELISM: "0"}) == 256 * MIB
 
 
-def test_what_somebody_has_told_stays() -> None:
+def test_a_given_size_is_kept() -> None:
     environment: dict[str, str] = {}
     tell_parallelism(environment, 3)
     tell_parallelism(environment, 5)
@@ -58,8 +58,8 @@ def split(number: int, *ranges: tuple[int, int], to_end: bool = False) -> Split:
     return Split(Path("/log"), None, "inst", number, ranges, 7, 0, (), to_end, False, 0)
 
 
-def test_splits_are_shared_out_in_the_order_of_the_log() -> None:
-    """Each task gets about as much as is wanted, and of each journal one split."""
+def test_splits_are_distributed_in_the_order_of_the_log() -> None:
+    """Each task gets about the wanted number of bytes, and one split of each journal."""
     plan = Plan(
         Selection(),
         [
@@ -87,8 +87,8 @@ def test_splits_are_shared_out_in_the_order_of_the_log() -> None:
     assert Plan(Selection()).tasks(100) == []
 
 
-def test_entries_of_topics_that_lie_apart_are_shared_out_by_what_reading_them_takes() -> None:
-    """Each has a range of its own, of one byte: it begins there."""
+def test_entries_of_scattered_topics_are_distributed_by_the_cost_of_reading_them() -> None:
+    """Each entry has a range of one byte, at which it begins."""
     topics = ((0, b"red", b"json"),)
     apart = [
         replace(split(number, *((n << 20, (n << 20) + 1) for n in range(8))), topics=topics)

@@ -17,7 +17,7 @@ from amps.spark.writing_numbers import (
 )
 
 
-def test_the_numbers_of_a_run_follow_one_another() -> None:
+def test_the_numbers_of_a_run_are_consecutive() -> None:
     """transaction_log.md §4.2: numbers above 0."""
     numbering = Numbering("a", 0)
     assert [numbering.number(row) for row in range(3)] == [1, 2, 3]
@@ -25,7 +25,7 @@ def test_the_numbers_of_a_run_follow_one_another() -> None:
 
 @pytest.mark.parametrize("run", [0, 1, 77, MAX_RUN - 1])
 def test_a_later_run_has_higher_numbers(run: int) -> None:
-    """transaction_log.md §4.2: only a higher number is no duplicate."""
+    """transaction_log.md §4.2: a number that is not higher is a duplicate."""
     earlier, later = Numbering("a", run), Numbering("a", run + 1)
     assert earlier.number(ROWS_PER_RUN - 1) < later.number(0)
     assert earlier.number(ROWS_PER_RUN - 1) <= later.floor < later.number(0)
@@ -36,7 +36,7 @@ def test_all_numbers_fit_the_header() -> None:
 
 
 @pytest.mark.parametrize("run", [0, 5])
-def test_the_last_number_tells_how_many_rows_are_there(run: int) -> None:
+def test_the_last_number_gives_the_count_of_rows_logged(run: int) -> None:
     numbering = Numbering("a", run)
     assert numbering.rows_present(0) == 0
     assert numbering.rows_present(numbering.floor) == 0

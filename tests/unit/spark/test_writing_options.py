@@ -1,4 +1,4 @@
-"""Options and columns of a write: what is refused on the driver, and in which words."""
+"""Options and columns of a write: refusals on the driver, and their texts."""
 
 from typing import Any
 
@@ -27,14 +27,14 @@ def parsed(**changes: str) -> WriteOptions:
     return parse_options(options(**changes), streaming=False)
 
 
-def test_what_is_not_given() -> None:
+def test_defaults() -> None:
     found = parsed()
     assert (found.uri, found.topic, found.client_name, found.verify) == (URI, "t", "spark", "all")
     assert (found.run_number, found.allow_unrecorded, found.timeout_s) == (None, False, 60.0)
     assert found.unacknowledged_bytes == 32 * 2**20
 
 
-def test_a_batch_without_run_id_is_another_one_each_time() -> None:
+def test_a_batch_without_run_id_differs_each_time() -> None:
     assert parsed().batch_numbering(0) != parsed().batch_numbering(0)
 
 
@@ -44,17 +44,17 @@ def test_a_batch_with_run_id_is_the_same_each_time() -> None:
     assert (first.publisher, first.run) == ("a/run=x/3", 0)
 
 
-def test_a_run_number_tells_the_numbers_and_not_the_publisher() -> None:
+def test_a_run_number_determines_the_numbers_and_not_the_publisher() -> None:
     numbering = parsed(client_name="a", run_number="7").batch_numbering(3)
     assert (numbering.publisher, numbering.run) == ("a/number/3", 7)
 
 
-def test_a_stream_is_told_by_its_query() -> None:
+def test_a_stream_is_identified_by_its_query() -> None:
     numbering = parsed(client_name="a").stream_numbering("q", 9, 1)
     assert (numbering.publisher, numbering.run) == ("a/query=q/1", 9)
 
 
-def test_option_names_are_taken_in_any_case() -> None:
+def test_option_names_are_accepted_in_any_case() -> None:
     assert parse_options({"URI": URI, "Topic": "t", "Client_Name": "n"}, streaming=False).client_name == "n"
 
 
@@ -84,7 +84,7 @@ def test_option_names_are_taken_in_any_case() -> None:
         ({"message_type": "nvfix"}, "option message_type is 'nvfix', the URI has 'json'"),
     ],
 )
-def test_options_that_cannot_be_meant(changes: dict[str, str], message: str) -> None:
+def test_invalid_options(changes: dict[str, str], message: str) -> None:
     with pytest.raises(WriteOptionError, match=message):
         parsed(**changes)
 
@@ -96,7 +96,7 @@ def test_a_password_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("name", ["run_id", "run_number"])
-def test_a_stream_takes_no_run(name: str) -> None:
+def test_a_stream_accepts_no_run(name: str) -> None:
     with pytest.raises(WriteOptionError, match="is for batches"):
         parse_options(options(client_name="a", **{name: "1"}), streaming=True)
 
@@ -129,7 +129,7 @@ FIELDS = schema(a=sql.LongType())
         (URI, {"message_type": "json"}, FIELDS, URI),
     ],
 )
-def test_the_message_type_comes_into_the_uri(
+def test_the_message_type_is_entered_in_the_uri(
     uri: str, changes: dict[str, str], columns: sql.StructType, complete: str
 ) -> None:
     assert plan_write(options(uri=uri, **changes), columns, streaming=False)[0].uri == complete

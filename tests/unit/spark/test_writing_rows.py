@@ -1,4 +1,4 @@
-"""What is published of each row of an Arrow batch."""
+"""The messages published for the rows of an Arrow batch."""
 
 import json
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -31,7 +31,7 @@ def bodies(**columns: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
-def test_a_payload_is_published_as_it_stands(kind: Any) -> None:
+def test_a_payload_is_published_unchanged(kind: Any) -> None:
     batch = pa.record_batch({"payload": pa.array(["é".encode(), b""]).cast(kind)})
     assert list(message_rows([batch], plan(payload=0), "t")) == [
         MessageRow("t", "é".encode(), None, None, None),
@@ -50,14 +50,14 @@ def test_header_columns() -> None:
 @pytest.mark.parametrize(
     ("column", "message"), [("payload", "row 3 .*no payload"), ("topic", "row 3 .*no topic")]
 )
-def test_a_null_is_told_by_its_row(column: str, message: str) -> None:
+def test_a_null_is_reported_with_its_row(column: str, message: str) -> None:
     good = {"payload": ["a", "b"], "topic": ["t", "t"]}
     batches = [pa.record_batch(good), pa.record_batch({**good, column: pa.array(["a", None])})]
     with pytest.raises(WriteError, match=message):
         list(message_rows(batches, plan(payload=0, topic=1), None))
 
 
-def test_an_empty_topic_is_none() -> None:
+def test_an_empty_topic_is_refused() -> None:
     batch = pa.record_batch({"payload": ["a"], "topic": [""]})
     with pytest.raises(WriteError, match="row 0 of the partition has no topic"):
         list(message_rows([batch], plan(payload=0, topic=1), None))

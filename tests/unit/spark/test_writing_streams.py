@@ -1,4 +1,4 @@
-"""Rows, as PySpark 4.0 hands them to the tasks of a stream, put back into Arrow batches."""
+"""Rows, as PySpark 4.0 passes them to the tasks of a stream, put back into Arrow batches."""
 
 import json
 from datetime import datetime
@@ -33,7 +33,7 @@ def test_no_rows_are_no_batches() -> None:
     assert list(batches_of(iter([]), sql.StructType([sql.StructField("n", sql.LongType())]))) == []
 
 
-def test_values_come_through() -> None:
+def test_values_are_unchanged() -> None:
     inner = sql.StructType([sql.StructField("x", sql.LongType()), sql.StructField("b", sql.BinaryType())])
     schema = sql.StructType(
         [
@@ -43,7 +43,7 @@ def test_values_come_through() -> None:
             sql.StructField("a", sql.ArrayType(sql.StringType())),
         ]
     )
-    moment = datetime(2026, 1, 2, 3, 4, 5)  # Rows tell local time
+    moment = datetime(2026, 1, 2, 3, 4, 5)  # Rows contain local time
     rows = [
         Row(at=moment, st=Row(x=1, b=bytearray(b"\x00")), m={"k": 2}, a=["s", None]),
         Row(at=None, st=None, m=None, a=None),

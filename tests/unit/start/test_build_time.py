@@ -1,6 +1,6 @@
-"""The build: what is built anew, what a build leaves, and what is shown of its time (operations.md §1.7).
+"""The build: the modules built anew, the files a build leaves, and the time it shows (operations.md §1.7).
 
-A small package with the project's own setup.py is built: building the project takes minutes.
+The tests build a small package with the project's own setup.py, since building the project takes minutes.
 """
 
 import calendar
@@ -32,7 +32,7 @@ include = ["amps*"]
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A package that is built as the project is."""
+    """The sources of a package that is built as the project is."""
     pytest.importorskip("Cython")
     pytest.importorskip("setuptools")
     directory = tmp_path / "sources"
@@ -72,7 +72,7 @@ def setup(
 
 
 def test_operations_1_7_built_in_place(sources: Path) -> None:
-    """operations.md §1.7: as for an editable installation; each build has a time, even if no module had to be built."""
+    """operations.md §1.7: as for an editable installation; each build has a time, even if no module was built."""
     before = time.time() // 1
     built = setup(sources, "build_ext", "--inplace")
     assert built.returncode == 0, built.stderr
@@ -86,7 +86,7 @@ def test_operations_1_7_built_in_place(sources: Path) -> None:
 
 
 def test_operations_1_7_built_as_an_editable_wheel(sources: Path) -> None:
-    """operations.md §1.7: the file lies beside the modules, in the sources."""
+    """operations.md §1.7: the file is beside the modules, in the sources."""
     built = setup(sources, "editable_wheel", epoch="86400")
     assert built.returncode == 0, built.stderr
     core = sources / "amps" / "_core"
@@ -95,7 +95,7 @@ def test_operations_1_7_built_as_an_editable_wheel(sources: Path) -> None:
 
 
 def test_operations_1_7_built_as_a_wheel(sources: Path, tmp_path: Path) -> None:
-    """operations.md §1.7: whenever it is installed, and whatever was built in the sources before."""
+    """operations.md §1.7: this holds for any time of installation, and after any earlier build in the sources."""
     (sources / "amps" / "_core" / "build_time.txt").write_text("2001-01-01T00:00:00Z\n")
     built = setup(sources, "bdist_wheel", epoch="1700000000")
     assert built.returncode == 0, built.stderr
@@ -109,7 +109,7 @@ def test_operations_1_7_built_as_a_wheel(sources: Path, tmp_path: Path) -> None:
     assert host.build_date(core) == "2023-11-14T22:13:20Z"
 
 
-def test_only_what_changed_is_built_and_all_of_it_for_another_kind_of_build(sources: Path) -> None:
+def test_only_changed_modules_are_built_and_all_of_them_for_another_kind_of_build(sources: Path) -> None:
     (sources / "amps" / "_core" / "shm" / "two.pyx").write_text('include "part.pxi"\n')
     part = sources / "amps" / "_core" / "shm" / "part.pxi"
     part.write_text("cdef int two = 2\n")
@@ -124,7 +124,7 @@ def test_only_what_changed_is_built_and_all_of_it_for_another_kind_of_build(sour
 
     assert built("develop") == {"one", "two"}
     assert built("develop") == set()
-    later = time.time() + 2  # than the C file, whatever the clock of the file system resolves
+    later = time.time() + 2  # newer than the C file, for any resolution of the file system's clock
     part.write_text("cdef int two = 3\n")
     os.utime(part, (later, later))
     assert built("develop") == {"two"}
@@ -133,14 +133,14 @@ def test_only_what_changed_is_built_and_all_of_it_for_another_kind_of_build(sour
 
 
 @pytest.mark.parametrize("epoch", ["tomorrow", "1.5", "9" * 30])
-def test_a_time_that_is_none_is_refused(sources: Path, epoch: str) -> None:
+def test_an_invalid_time_is_refused(sources: Path, epoch: str) -> None:
     refused = setup(sources, "build_ext", "--inplace", epoch=epoch)
     assert refused.returncode != 0
     assert "SOURCE_DATE_EPOCH is" in refused.stderr
     assert "UNIX time in whole seconds" in refused.stderr
 
 
-def test_modules_that_something_else_has_built(tmp_path: Path) -> None:
+def test_modules_built_by_another_tool(tmp_path: Path) -> None:
     module = tmp_path / "one.so"
     module.touch()
     os.utime(module, (1_700_000_000, 1_700_000_000))

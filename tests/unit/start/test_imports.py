@@ -1,6 +1,6 @@
-"""Which way imports point inside the client and the server: never in a circle, and never to a transport's insides.
+"""Imports inside the client and the server form no circle, and none from outside leads into a transport's internals.
 
-Every import counts, inside functions and under TYPE_CHECKING too: a reader follows those as well.
+Every import counts, also inside functions and under TYPE_CHECKING, because a reader follows those as well.
 """
 
 import ast
@@ -17,7 +17,7 @@ Graph = dict[str, set[str]]
 
 
 def import_graph(package: str) -> Graph:
-    """For each module of a package those of the same package that it imports."""
+    """For each module of a package, the modules of the same package that it imports."""
     files = {}
     for path in (ROOT / package.replace(".", "/")).rglob("*.py"):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -29,7 +29,7 @@ def import_graph(package: str) -> Graph:
 
 
 def imported_names(source: str) -> Iterator[str]:
-    """Everything that may be a module which a source imports."""
+    """All names imported by a source that may be modules."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -41,7 +41,7 @@ def imported_names(source: str) -> Iterator[str]:
 
 
 def in_circles(graph: Graph) -> Graph:
-    """What is left of a graph when every module is taken away that imports none of the rest, or that none imports."""
+    """The modules left when every module is removed that imports none of the rest, or that none of the rest imports."""
     left = dict(graph)
     while True:
         imported = set().union(*left.values())
@@ -62,7 +62,7 @@ def test_a_circle_is_found() -> None:
     assert not in_circles(graph)
 
 
-def test_imports_are_found_wherever_they_stand() -> None:
+def test_imports_are_found_in_any_place() -> None:
     source = (
         "if TYPE_CHECKING:\n    from amps.a import B\ndef f():\n    import amps.c\n    from amps import d\n"
     )
@@ -77,8 +77,8 @@ def test_no_module_imports_in_a_circle(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["services", "admin", "core", "shared"])
-def test_nothing_beside_the_transports_uses_their_insides(package: str) -> None:
-    """What transports and other processes have in common lives in `shared`, which uses neither."""
+def test_no_module_outside_the_transports_uses_their_internals(package: str) -> None:
+    """Code shared by transports and other processes is in `shared`, which imports neither."""
     graph = import_graph("amps.server")
     users = {name: targets for name, targets in graph.items() if name.startswith(f"amps.server.{package}")}
     assert users

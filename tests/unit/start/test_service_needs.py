@@ -1,4 +1,4 @@
-"""What a configuration needs of the host, as the installer of the Linux service asks for it (operations.md §10)."""
+"""Needs of a configuration that the installer of the Linux service queries (operations.md §10)."""
 
 from pathlib import Path
 
@@ -40,15 +40,15 @@ def config(xml: str) -> ServerConfig:
     return load("c.xml", text=f"<AMPSConfig><Name>n</Name>{xml}</AMPSConfig>").config
 
 
-def test_what_is_below_the_working_directory_needs_nothing(state: Path) -> None:
+def test_paths_below_the_working_directory_need_nothing(state: Path) -> None:
     made = config(LOG.format("journal", "") + TARGET.format("logs/%Y/%n.log"))
     assert journal_directories(made) == [state / "journal"]
     assert written_directories(made) == [state / "journal", state / "logs"]
-    # That these tests are in /tmp is all that is told.
+    # The only need is due to /tmp, where these tests run.
     assert drop_in(made, CONFIG).splitlines()[1:] == ["[Service]", "PrivateTmp=false"]
 
 
-def test_everything_that_writes_somewhere() -> None:
+def test_all_written_directories() -> None:
     action = (
         "<Actions><Action><On><Module>amps-action-on-startup</Module></On>"
         "<Do><Module>amps-action-do-remove-files</Module><Options><Age>1d</Age><Pattern>/old/{{WHICH}}/*.x</Pattern>"
@@ -76,7 +76,7 @@ def test_everything_that_writes_somewhere() -> None:
     ]
 
 
-def test_a_socket_in_a_directory_of_its_own_below_run_has_it_made() -> None:
+def test_the_directory_of_a_socket_below_run_is_made_by_the_service() -> None:
     made = config(TRANSPORT.format("<Type>amps-unix</Type><FileName>/run/desk/a.sock</FileName>"))
     assert lasting_directories(made) == []
     assert drop_in(made, CONFIG).splitlines()[1:] == ["[Service]", "RuntimeDirectory=desk"]
@@ -95,7 +95,7 @@ def test_a_socket_in_a_directory_of_its_own_below_run_has_it_made() -> None:
         (TARGET.format("/var/tmp/a.log"), "PrivateTmp=false"),
     ],
 )
-def test_what_the_unit_denies_is_allowed_where_it_is_needed(xml: str, line: str) -> None:
+def test_restrictions_of_the_unit_are_lifted_where_needed(xml: str, line: str) -> None:
     assert line in drop_in(config(xml), CONFIG).splitlines()
 
 
@@ -106,12 +106,12 @@ def test_a_configuration_in_a_home_directory_can_be_read() -> None:
     ]
 
 
-def test_ports_that_everybody_may_have_need_nothing() -> None:
+def test_unprivileged_ports_need_nothing() -> None:
     for port in (0, 1024, 9007):
         assert drop_in(config(TRANSPORT.format(f"<Type>tcp</Type><InetAddr>{port}</InetAddr>")), CONFIG) == ""
 
 
-def test_log_files_that_are_there_and_nothing_else(state: Path) -> None:
+def test_existing_log_files_and_nothing_else(state: Path) -> None:
     made = config(TARGET.format("logs/%Y-%m-%d-%n.log"))
     (state / "logs").mkdir()
     for name in ("2026-01-02-00000.log", "2026-01-02-00000.log.gz", "other.txt"):
@@ -119,8 +119,8 @@ def test_log_files_that_are_there_and_nothing_else(state: Path) -> None:
     assert [path.name for path in log_files(made)] == ["2026-01-02-00000.log", "2026-01-02-00000.log.gz"]
 
 
-def test_what_is_not_the_servers_keeps_its_owner(tmp_path: Path) -> None:
-    """A directory with something else in it is somebody else's, and what is in it, too."""
+def test_files_of_others_keep_their_owner(tmp_path: Path) -> None:
+    """A directory that contains other files keeps its owner, and so do those files."""
     made = config(LOG.format(tmp_path / "shared", "") + TARGET.format(tmp_path / "logs" / "%n.log"))
     for name in (
         "shared/n.0000000000.journal",
@@ -136,7 +136,7 @@ def test_what_is_not_the_servers_keeps_its_owner(tmp_path: Path) -> None:
     assert tmp_path / "shared" in owned_paths(made)
 
 
-def test_places_that_nobody_can_make_are_told(state: Path) -> None:
+def test_directories_that_cannot_be_made_are_reported(state: Path) -> None:
     (state / "file").write_text("")
     made = config(LOG.format("file/journal", ""))
     assert unwritable(made) == [f"{state / 'file' / 'journal'} cannot be made"]

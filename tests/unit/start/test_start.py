@@ -1,4 +1,4 @@
-"""What happens before the server runs: host checks, first records, background start, shipped files."""
+"""Steps before the server runs: host checks, first records, background start, shipped files."""
 
 import os
 import resource
@@ -45,7 +45,7 @@ def test_a_host_as_recommended(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("enough_files")
-def test_a_host_that_tells_nothing(tmp_path: Path) -> None:
+def test_a_host_without_readable_settings(tmp_path: Path) -> None:
     found = check_host(tmp_path)
     assert found.errors == found.warnings == ()
 
@@ -130,7 +130,7 @@ sys.exit(run_as_daemon(run))
 
 
 def environment() -> dict[str, str]:
-    """For a child with a working directory of its own: it takes the same package as these tests."""
+    """The environment for a child with its own working directory, which uses the same package as these tests."""
     return {**os.environ, "PYTHONPATH": package_path()}
 
 
@@ -172,7 +172,7 @@ def test_a_daemon_reports_its_pid_when_it_is_ready(tmp_path: Path) -> None:
         ("os._exit(3)", 1, "ended before it was ready"),
     ],
 )
-def test_a_daemon_that_fails_says_so(body: str, code: int, text: str, tmp_path: Path) -> None:
+def test_a_daemon_that_fails_reports_it(body: str, code: int, text: str, tmp_path: Path) -> None:
     started = run_daemon(body, tmp_path)
     assert started.returncode == code
     assert text in started.stderr
@@ -197,7 +197,7 @@ def test_the_tls_configuration_asks_for_its_variable() -> None:
 
 
 @pytest.mark.parametrize("script", ["install-amps-daemon.sh", "uninstall-amps-daemon.sh"])
-def test_operations_10_service_scripts_take_only_help(script: str, tmp_path: Path) -> None:
+def test_operations_10_service_scripts_accept_only_help(script: str, tmp_path: Path) -> None:
     """operations.md §10"""
     path = REPOSITORY / "tools" / script
     environment = {**os.environ, "AMPS_PREFIX": str(tmp_path / "amps"), "AMPS_UNIT_DIRECTORY": str(tmp_path)}
@@ -213,13 +213,13 @@ def test_operations_10_service_scripts_take_only_help(script: str, tmp_path: Pat
     wrong = run(str(path), "--force")
     assert wrong.returncode == 1
     assert wrong.stderr.startswith("usage: ")
-    # As somebody other than root: a shell function stands in for `id`.
+    # The script runs as a user other than root: a shell function stands in for `id`.
     as_user = run("sh", "-c", f'id() {{ echo 1000; }}; set --; . "{path}"')
     assert as_user.returncode == 1
     assert "root is needed" in as_user.stderr
 
 
-def test_uninstalling_leaves_directories_alone_that_are_no_installation(tmp_path: Path) -> None:
+def test_uninstalling_leaves_other_directories_alone(tmp_path: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("needs root")
     precious = tmp_path / "amps"
@@ -245,7 +245,7 @@ def test_version_lines_name_the_product_and_a_date() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_who_interrupts_the_start_of_a_daemon_stops_it(number: signal.Signals, tmp_path: Path) -> None:
+def test_interrupting_the_start_of_a_daemon_stops_it(number: signal.Signals, tmp_path: Path) -> None:
     """The daemon has a session of its own, so that the terminal's signal does not reach it."""
     body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(600); return 0"
     with subprocess.Popen(
@@ -285,7 +285,7 @@ def command(redirection: str, directory: Path, *arguments: str) -> subprocess.Co
 @pytest.mark.parametrize(
     ("redirection", "code"), [(">&-", 0), (">/dev/full", 1), ("<&- >&- 2>&-", 0), ("| true", 0)]
 )
-def test_answers_that_nobody_can_read_are_no_crash(redirection: str, code: int, tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_causes_no_crash(redirection: str, code: int, tmp_path: Path) -> None:
     done = command(redirection, tmp_path, "--sample-config")
     assert done.returncode == code
     assert "Traceback" not in done.stderr
@@ -295,7 +295,7 @@ def test_answers_that_nobody_can_read_are_no_crash(redirection: str, code: int, 
 
 @pytest.mark.parametrize("redirection", [">&-", ">/dev/full", "<&- >&- 2>&-", ">/dev/full 2>/dev/full"])
 def test_a_server_starts_without_standard_streams(redirection: str, tmp_path: Path) -> None:
-    """What it says is in its log; and no file of the server gets the number of a stream."""
+    """Messages go to the log, and no file of the server gets the number of a standard stream."""
     log = tmp_path / "a.log"
     config = tmp_path / "c.xml"
     config.write_text(
@@ -350,8 +350,8 @@ def test_the_first_records_are_written_without_a_working_directory(
         ("amps.server.supervisor", "aiohttp amps.client click http.client rich"),
     ],
 )
-def test_nothing_is_loaded_that_is_not_needed(module: str, needless: str) -> None:
-    """Somebody waits for it whenever a process starts."""
+def test_unneeded_modules_are_not_loaded(module: str, needless: str) -> None:
+    """Loading delays every start of a process."""
     code = f"import sys, {module}; print(*sorted({set(needless.split())} & sys.modules.keys()))"
     said = subprocess.run(
         [sys.executable, "-P", "-c", code],

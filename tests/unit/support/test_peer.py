@@ -1,4 +1,4 @@
-"""The raw peer itself, against a scripted server: it must split frames, judge headers and notice silence."""
+"""The raw peer itself, against a scripted server: it must split frames, check headers and notice silence."""
 
 import socket
 import threading
@@ -78,7 +78,7 @@ def test_helpers_keep_what_arrives_in_between(pair: tuple[RawClient, socket.sock
     assert [message.body for message in peer.receive_until(b"end")] == [b"1", b"2"]
 
 
-def test_silence_and_close_are_told_apart(pair: tuple[RawClient, socket.socket]) -> None:
+def test_silence_and_close_are_distinguished(pair: tuple[RawClient, socket.socket]) -> None:
     peer, server = pair
     with pytest.raises(Silence):
         peer.receive(0.05)
@@ -87,7 +87,7 @@ def test_silence_and_close_are_told_apart(pair: tuple[RawClient, socket.socket])
         peer.receive()
 
 
-def test_expect_silence_fails_when_something_was_on_its_way(pair: tuple[RawClient, socket.socket]) -> None:
+def test_expect_silence_fails_when_a_frame_was_on_its_way(pair: tuple[RawClient, socket.socket]) -> None:
     peer, server = pair
     for cid, ack in (("id-1", "completed"), ("id-2", "processed")):
         server.sendall(frame({"c": "ack", "a": ack, "cid": cid, "status": "success"}))

@@ -1,4 +1,4 @@
-"""`tools/check_citations.py`: every citation of the specification leads somewhere, in this tree too."""
+"""`tools/check_citations.py`: every citation of the specification leads to a section, in this tree too."""
 
 import subprocess
 import sys
@@ -31,12 +31,12 @@ SPECIFICATION = """# Things
 
 
 def meant(text: str) -> str:
-    """A text with the signs that the tool would take for citations of this file."""
+    """The text with `@` and `¶` replaced, so that the tool does not take them for citations in this file."""
     return text.replace("@", "things.md").replace("¶", "§")
 
 
 def checked(tree: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """The tool on a tree whose specification is SPECIFICATION, with this text in a module."""
+    """Run the tool on a tree whose specification is SPECIFICATION, with this text in a module."""
     (tree / "docs" / "spec").mkdir(parents=True)
     (tree / "docs" / "spec" / "things.md").write_text(SPECIFICATION)
     (tree / "amps").mkdir()
@@ -48,7 +48,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(TOOL), *arguments], capture_output=True, text=True)
 
 
-def test_every_citation_in_this_tree_leads_somewhere() -> None:
+def test_every_citation_in_this_tree_has_a_target() -> None:
     done = run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stderr.split()[0]) > 2000
@@ -69,7 +69,7 @@ def test_every_citation_in_this_tree_leads_somewhere() -> None:
         "D9 = 1\n",
     ],
 )
-def test_what_leads_somewhere_passes(tmp_path: Path, text: str) -> None:
+def test_citations_with_a_target_pass(tmp_path: Path, text: str) -> None:
     done = checked(tmp_path, text)
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -90,7 +90,7 @@ def test_what_leads_somewhere_passes(tmp_path: Path, text: str) -> None:
         ("# ¶1\n", 1, "¶1 names no file of the specification"),
     ],
 )
-def test_what_leads_nowhere_is_told(tmp_path: Path, text: str, line: int, reason: str) -> None:
+def test_citations_without_a_target_are_reported(tmp_path: Path, text: str, line: int, reason: str) -> None:
     done = checked(tmp_path, text)
     assert done.returncode == 1
     assert done.stdout == meant(f"amps/module.py:{line}: {reason}\n")
@@ -104,7 +104,7 @@ def test_sections_of_the_own_document_count_in_a_specification(tmp_path: Path) -
     assert done.stdout == meant(f"{DIRECTORY}/things.md:20: @ has no ¶4\n")
 
 
-def test_help_says_what_is_checked() -> None:
+def test_help_lists_the_checks() -> None:
     done = run("--help")
     assert done.returncode == 0
     assert "docs/spec" in done.stdout

@@ -1,4 +1,4 @@
-"""`tools/check_links.py`: every relative link of a Markdown file leads somewhere, in this tree too."""
+"""`tools/check_links.py`: every relative link of a Markdown file has a target, in this tree too."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def checked(tree: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """The tool on a tree with this text in README.md, and with OTHER in docs/other.md."""
+    """Run the tool on a tree with this text in README.md, and with OTHER in docs/other.md."""
     (tree / "docs").mkdir()
     (tree / "docs" / "other.md").write_text(OTHER)
     (tree / "docs" / "a file.txt").write_text("")
@@ -57,7 +57,7 @@ def test_every_link_in_this_tree_leads_somewhere() -> None:
         "    \n~~~\n[a](nowhere.md)\n~~~\n",
     ],
 )
-def test_links_that_lead_somewhere(tmp_path: Path, text: str) -> None:
+def test_links_with_a_target(tmp_path: Path, text: str) -> None:
     done = checked(tmp_path, text)
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -77,7 +77,7 @@ def test_links_that_lead_somewhere(tmp_path: Path, text: str) -> None:
         ("```\ncode\n```\n[a](nowhere.md)\n", "README.md:4: nowhere.md: there is no nowhere.md"),
     ],
 )
-def test_links_that_lead_nowhere(tmp_path: Path, text: str, reason: str) -> None:
+def test_links_without_a_target(tmp_path: Path, text: str, reason: str) -> None:
     done = checked(tmp_path, text)
     assert done.returncode == 1
     assert reason in done.stdout

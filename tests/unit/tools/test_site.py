@@ -1,4 +1,4 @@
-"""The documentation site: its navigation leads to each page, and to no other."""
+"""The documentation site: its navigation contains each page, and no others."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_each_document_is_in_the_navigation_once() -> None:
 
 
 def test_each_document_outside_of_docs_is_added_to_the_site() -> None:
-    """mkdocs reads `docs` alone: `tools/site_pages.py` adds the others."""
+    """mkdocs reads only `docs`; `tools/site_pages.py` adds the other documents."""
     hook = (CHECKOUT / "tools" / "site_pages.py").read_text()
     for name in ROOT_DOCUMENTS | {"perf/README.md", "conf/*"}:
         assert f'"{name}",' in hook, name
