@@ -161,6 +161,8 @@ def extensions() -> list[Extension]:
                 "cdivision": True,
                 "embedsignature": True,
                 "freethreading_compatible": False,
+                # No object of the core is pickled; the code for it would be a quarter of the compilation.
+                "auto_pickle": False,
             },
             # Cython generates the checks, so the C code of a debug build differs.
             force=before != BUILD and "debug" in (before, BUILD),

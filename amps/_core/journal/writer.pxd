@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
 
 from amps._core.journal.index cimport IndexBlock, IndexEntry, IndexHeader
-from amps._core.journal.record cimport RecordHeader
+from amps._core.journal.record cimport RECORD_HEADER_BYTES, RecordHeader
 
 
 cdef struct MapSlot:
@@ -74,6 +74,14 @@ cdef class LogWriter:
     cdef set name_ids                      # name ids with a name record in the file in use
     cdef bint has_file
     cdef bint lacks_large                  # after `may_rotate`: only a file of the requested size is missing
+
+    cdef inline bint has_room(self, uint64_t pending_bytes, uint64_t need_bytes) noexcept nogil:
+        """Whether the file in use takes `need_bytes` behind `pending_bytes` that are not written yet, and then the
+        end-of-file record. If not, it is full.
+        """
+        return (
+            self.position - self.start_position + pending_bytes + need_bytes + RECORD_HEADER_BYTES <= self.size
+        )
 
     cdef int _grow(self, uint32_t topic) except -1
     cdef int _use_file(

@@ -33,7 +33,7 @@ from amps._core.messages.fix import FixExtractor
 from amps._core.messages.json import JsonExtractor
 from amps._core.messages.msgpack import MsgpackExtractor
 from amps._core.messages.protobuf import ProtobufExtractor
-from amps._core.messages.struct import StructExtractor
+from amps._core.messages.struct import BinaryExtractor, StructExtractor
 from amps._core.messages.xml import XmlExtractor
 
 
@@ -64,7 +64,7 @@ _EVIDENCE = {
     BsonExtractor: IN_BSON,
     BflatExtractor: IN_BFLAT,
 }
-_NEVER = (IN_BYTES, UINT64_MAX)
+_NEVER = (IN_BYTES, UINT64_MAX)       # for types without fields
 
 
 cdef class CompositeExtractor(Extractor):
@@ -175,6 +175,8 @@ def _evidence(extractor):
         return IN_BYTES, 0  # a default takes no bytes
     if isinstance(extractor, StructExtractor):
         return IN_BYTES, extractor.first_field_end
-    if type(extractor) in _EVIDENCE:
-        return _EVIDENCE[type(extractor)], 1
-    return _NEVER
+    if isinstance(extractor, BinaryExtractor):
+        return _NEVER
+    if type(extractor) not in _EVIDENCE:
+        raise TypeError(f"_EVIDENCE in messages/composite_scan.pxi lacks {type(extractor).__name__}")
+    return _EVIDENCE[type(extractor)], 1

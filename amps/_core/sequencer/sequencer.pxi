@@ -398,7 +398,6 @@ cdef class Sequencer:
         cdef LogWriter writer
         cdef Publisher* publisher = NULL
         cdef uint64_t need
-        cdef uint64_t offset
         cdef bint new_topic
         cdef bint new_name
         cdef bint enters
@@ -445,8 +444,7 @@ cdef class Sequencer:
             need += topic_record_bytes(topic)
         if new_name:
             need += self._name_record_bytes(session.publisher)
-        offset = writer.position + self.run_length - writer.start_position
-        if offset + need + RECORD_HEADER_BYTES > writer.size:
+        if not writer.has_room(self.run_length, need):
             self.flush_run()
             need = align8(record.length) + topic_record_bytes(topic) + self._name_record_bytes(session.publisher)
             if not writer.may_rotate(need):
@@ -576,7 +574,7 @@ cdef class Sequencer:
         self.flush_run()
         if self.refuses:
             return False
-        if writer.position - writer.start_position + need + RECORD_HEADER_BYTES > writer.size:
+        if not writer.has_room(0, need):
             if not writer.may_rotate(need):
                 self._refused_from_bytes = 0
                 return False

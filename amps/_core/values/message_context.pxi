@@ -2,7 +2,6 @@
 #
 # A fact that was not set is NULL. The facts of a message are cleared before the next one; the instance's facts stay.
 
-cimport cython
 from libc.stdint cimport uint64_t
 
 from amps._core.values.value cimport VALUE_NULL, Arena, from_python, to_python
@@ -29,7 +28,6 @@ FACT_NAMES = (
 """The names of the facts, in the order of MessageFact. The functions have the same names."""
 
 
-@cython.auto_pickle(False)
 cdef class MessageContext:
 
     def __init__(self, bytes instance_name=b"", bytes instance_group=b""):

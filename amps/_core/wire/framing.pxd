@@ -3,11 +3,8 @@
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
 
 
-cdef enum:
-    MAX_HEADER_FIELDS = 48
-
-
-# The known header fields, in the order of FIELD_NAMES in wire/headers.pxi.
+# The known header fields, in the order of _FIELDS in wire/headers.pxi, which compares the number. At most 64: each has a
+# bit in HeaderView.
 cdef enum Field:
     FIELD_CMD = 0
     FIELD_CMD_ID
@@ -65,7 +62,7 @@ cdef struct Slice:
 
 
 cdef struct HeaderView:
-    Slice field[MAX_HEADER_FIELDS]
+    Slice field[FIELD_COUNT]
     uint64_t present            # bit per Field: the header has the field
     uint64_t quoted             # bit per Field: the value was a JSON string
     uint64_t escaped            # bit per Field: the string contains a backslash escape

@@ -25,7 +25,8 @@ cdef uint32_t HEADER_LIMIT = 4 << 20
 cdef enum:
     LONG_STRING_BYTES = 32     # bytes of a value after which memchr finds its end: a list of bookmarks, a filter
 
-# (long name, abbreviation written, other spellings read, kind of value)
+# (long name, abbreviation written, other spellings read, kind of value), in the order of `Field` in wire/framing.pxd. A
+# new key of a publish also needs a place in the record and in deliveries: CONTRIBUTING.md lists the places.
 _FIELDS = (
     ("cmd", "c", (), "string"),
     ("cmd_id", "cid", (), "string"),
@@ -77,6 +78,8 @@ _FIELDS = (
     ("position", "position", (), "integer"),
 )
 FIELD_NAMES = tuple(entry[0] for entry in _FIELDS)
+if len(_FIELDS) != FIELD_COUNT or FIELD_COUNT > 64:
+    raise ImportError(f"wire/framing.pxd numbers {FIELD_COUNT} header fields, wire/headers.pxi has {len(_FIELDS)}")
 
 cdef tuple _long_names = FIELD_NAMES
 cdef dict _abbreviations = {entry[0]: entry[1] for entry in _FIELDS}

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amps._core.messages.composite import CompositeExtractor
+from amps._core.messages.struct import BinaryExtractor
 from amps._core.values.fields import OMIT, Extractor, FieldSet, FieldValues
-from amps.messages import MessageType, TypeSettings, make_message_types
+from amps.messages import MODULES, MessageType, TypeSettings, make_message_types
 from amps.messages.composite import CompositeLocalType
 from tests.unit.messages.protobuf_files import kind as protobuf_kind
 from tests.unit.messages.reading import Found, Path, matches, merge
@@ -339,6 +340,26 @@ def test_fields_that_no_part_can_store(path: tuple[bytes, ...]) -> None:
 def test_merged_parts_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="cannot be written by the server"):
         GLOBAL.builder([(b"a",)])
+
+
+@pytest.mark.parametrize("module", sorted({*MODULES} - {"protobuf"}))
+def test_every_type_can_be_a_part(module: str) -> None:
+    """A type that composites do not know would count as empty in them."""
+    settings = TypeSettings("part", module, parts=("json",), fields=("/a = i",))
+    whole = TypeSettings("whole", "composite-global", parts=("part",))
+    make_message_types([TypeSettings("json", "json"), settings, whole])["whole"].extractor()
+
+
+def test_a_type_that_composites_do_not_know_is_refused() -> None:
+    class Unknown(BinaryExtractor):
+        pass
+
+    class Other(Extractor):
+        pass
+
+    CompositeExtractor([Unknown()], True)
+    with pytest.raises(TypeError, match=r"_EVIDENCE in messages/composite_scan.pxi lacks Other"):
+        CompositeExtractor([Other()], True)
 
 
 def test_parts_must_exist() -> None:
