@@ -9,6 +9,10 @@
 
 The names below are the public ones. Internally, `engine` is the protocol without input or output, `sync` is the
 blocking front end on it, and `stores` keeps the state that survives a reconnect. Times are in seconds.
+
+What may not live here: the server, its configuration and its message types, which are never imported. Rules of the
+protocol are only in `engine` and the modules that it combines (`engine_state`, `inbound`, `outbound`). These open no
+socket, start no thread and read no clock. Sockets are in `transport`, threads and locks in `runtime` and `sending`.
 """
 
 from amps.client.auth import Authenticator, DefaultAuthenticator

@@ -5,6 +5,10 @@ The stages, one module each: `text` (variables, includes, origin of every line) 
 `build` (rules between elements, `model`; the rules of message queues are in `queues`). Each problem
 is a `Finding` with file, line and element path; a bad configuration raises only ConfigError.
 
+Most of the package runs once, before the supervisor forks. Pure functions of a configuration are also used at run time,
+so that processes agree: `queue_topics` (core, transports, services), `queue_events` (core, services) and `topics` (by
+`amps.server.topics`). The services process also uses `action_modules`, `schedules` and `web_origins`.
+
 This package reads files and the environment. It starts no process, opens no socket and writes no log.
 """
 

@@ -7,7 +7,11 @@
 
 `source` implements Spark's interface. `options` and `selection` define which records are read. `planning` cuts the
 journals that may contain them into splits, on the driver. `reading` converts a split to Arrow batches on an executor,
-in compiled code (`amps._core.columns.columns`). Only this package uses Spark.
+in compiled code (`amps._core.columns.columns`). `pipelines` has the jobs of `amps pipeline`.
+
+Outside this package only `amps.cli` uses Spark: `cli/pipelines/common.py` makes sessions and reports Spark's errors,
+and `cli/demo/delays.py` computes with Spark. What may not live here: the server and its configuration, which are never
+imported, and options of commands (`amps.cli.pipelines`).
 """
 
 from importlib.util import find_spec

@@ -2,7 +2,7 @@
 
     a long, b struct<c: string, d: decimal(10, 2)>, tags array<string> NOT NULL COMMENT 'free', `odd name` timestamp
 
-Executors get plain tuples, which are small when pickled. `amps._core.field_columns.FieldColumns` takes such tuples:
+Executors get plain tuples, which are small when pickled. `amps._core.columns.columns.FieldColumns` takes such tuples:
 
     (("a", "long"), ("b", ("struct", (("c", "string"), ("d", ("decimal", 10, 2))))), ("tags", ("array", "string")), ...)
 

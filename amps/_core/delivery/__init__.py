@@ -1,12 +1,15 @@
 """Delivery from the log to subscribers: the choice of subscriptions for each message, and the bytes sent to clients.
 
-How it works. A tailer reads a log up to a watermark. The routes of a message's topic give the receivers of the message,
-and one frame for each receiver is written to the output buffer of its connection. There is one live tailer, one durable
-tailer, and one tailer for each replay.
+How it works. A *tailer* reads a log up to a watermark, for one *group*: the set of subscriptions that it serves. The
+group has *routes* for each topic. A *member* of the routes is one subscription, with a filter or without. A *receiver*
+gets one frame for each message that any of its members matches. It is a connection with all its subscriptions, or one
+subscription that gets its own frames. The frame is written to the output buffer of the connection. There is one live
+tailer, one durable tailer, and one tailer for each replay.
 
 What lives here: output buffers (`output`); tailers, routes, pace, the bounds of replays and conflation (`delivery`).
 
-What may not live here: sockets (`amps/server/transport/`), and queues, whose deliveries are decided by the core.
+What may not live here: sockets (`amps/server/transport/`), and the deliveries of queues (`queues`), which the core
+decides. `queues` uses the output buffers.
 
 Invariants
 - A tailer never passes its watermark, and all subscriptions of a group have seen exactly the messages before it.

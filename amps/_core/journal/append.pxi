@@ -3,7 +3,7 @@
 # The writer lays out the log. It does not decide about messages (sequencer/sequencer.pxi does) and does no I/O itself.
 #
 # The storage, for the journal and for the transient log alike, has these methods:
-#     prepare_file(number, minimum_bytes) -> bytes | None
+#     prepare_file(number, minimum_bytes) -> int | None
 #         None if file `number` can be brought into use. Else the size of the smallest file that is not available:
 #         0 = no file is, `minimum_bytes` = no file of that size is
 #     next_file(number, start_position, minimum_bytes, first_txid) -> (size_bytes, index_memory | None)

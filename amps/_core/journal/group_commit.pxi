@@ -1,12 +1,13 @@
 # The flusher's loop: it decides when a sync of the journal is due, syncs, and publishes the durable watermark.
 #
-# Group commit: a sync covers all bytes written since the previous sync. amps/server/core/flusher.py describes its
-# purpose and when it is due; that module owns the only `GroupCommit` of a core and the thread that runs it.
+# Group commit: a sync covers all bytes written since the previous sync. amps/server/core/flusher.py describes the
+# purpose of group commit and when a sync is due. It owns the only `GroupCommit` of a core, and the thread that runs it.
 #
 # The thread runs without the interpreter lock (GIL). Otherwise the core's thread would have to release the lock twice
 # for each sync and wait to get it back. On busy processors that takes milliseconds, because the flusher must first get
-# a processor, and meanwhile the core neither accepts nor delivers messages. So only rare work needs the lock: closing a
-# file that is complete, and disks other than the plain one (`sync`, `promise`), as tests use them.
+# a processor, and meanwhile the core neither accepts nor delivers messages. Only two kinds of work take the interpreter
+# lock: closing a file that is complete, and the callbacks `sync` and `promise`. Tests pass these callbacks to simulate
+# a disk.
 #
 # Invariants
 # - The watermark file is written before the durable watermark is raised, and the watermark is raised before any process

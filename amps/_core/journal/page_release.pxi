@@ -6,22 +6,23 @@
 # times as much as writing it. So, unless `O_DIRECT` is disabled (direct I/O would not leave pages in the cache either),
 # pages are released when all of these hold:
 #
-# - They are durable, and lie KEEP_BYTES before the durable watermark. A client that comes back after a moment finds its
-#   messages in memory.
+# - They are durable, and lie at least KEEP_BYTES before the durable watermark. So a client that reconnects soon finds
+#   its messages in memory.
 # - No transport is about to read them. Each transport publishes the log position up to which its tailers and replays
 #   have read, and has unmapped the pages before it (`pages_done` on the control page). A mapped page would stay.
 # - No queue holds undelivered messages in them (`needed_from`, set by the core).
 #
-# Every page is released once. A reader of an older part brings its pages back, and the system decides how long they
-# stay. A journal is held open until all its pages were released, with two exceptions. A journal that was compressed or
-# removed is closed, so that its disk space becomes free. The journals held open have at most HELD_BYTES_MAX bytes, and
-# there are fewer than FILES_MAX.
+# Every page is released once. A reader of an older part of the log reads its pages into the cache again, and the system
+# decides how long they stay. A journal is held open until all its pages were released, with two exceptions. A journal
+# that was compressed or removed is closed, so that its disk space becomes free. The oldest journal is closed when the
+# journals held open have more than HELD_BYTES_MAX bytes, or when there are FILES_MAX of them.
 #
-# Nothing depends on the release: a page that stays does no harm, and a released page can be read again. So a release
-# that fails, for lack of a descriptor, is skipped without an error.
+# The release is an optimization: a page that stays is correct, and a released page can be read again. So a journal for
+# which there is no descriptor is skipped without an error.
 #
-# The core's thread passes the journals and the needs of queues. The flusher's thread does the work after a sync and
-# while it is idle, without the interpreter lock (journal/group_commit.pxi).
+# The core's thread passes the journals (`use_file`) and the position from which queues need messages (`keep_from`). The
+# flusher's thread releases pages after each sync and while it is idle, without the interpreter lock (`advance`, called
+# by journal/group_commit.pxi).
 
 from libc.stdint cimport uint64_t
 from posix.fcntl cimport F_DUPFD_CLOEXEC, POSIX_FADV_DONTNEED, fcntl, posix_fadvise
@@ -35,8 +36,8 @@ cdef enum:
     STEP_BYTES = 4 << 20           # a smaller range is not worth a call
     STEP_BYTES_MAX = 16 << 20      # takes about a millisecond, in which nothing is synced
     OVERLAP_BYTES = 2 << 20        # pages may lie in memory in units of up to that size, which are released as a whole
-    # Bytes written, or time passed, before the core checks the needs of all queues again. With thousands of queues the
-    # check takes a while.
+    # Bytes written, or time passed, before the core computes `needed_from` again. With thousands of queues that takes a
+    # while.
     ASK_BYTES = 16 << 20
     ASK_NS = 1_000_000_000
 
@@ -94,7 +95,10 @@ cdef class PageRelease:
         store_release(&self.used, self.used + 1)
 
     def wants_to_know(self, uint64_t position, uint64_t now_ns):
-        """True if `keep_from` is due again, since enough was written, up to `position`, or enough time has passed."""
+        """True if `keep_from` must be called again: ASK_BYTES were written since the last call, or ASK_NS have passed.
+
+        position: the end of the log. now_ns: time of the monotonic clock.
+        """
         return position >= self.asked_at + ASK_BYTES or now_ns >= self.asked_ns + ASK_NS
 
     def keep_from(self, uint64_t position, uint64_t now_ns, needed_from):
@@ -108,7 +112,7 @@ cdef class PageRelease:
 
     @property
     def given_back_until(self):
-        """Log position up to which pages were released, or which was the end of the log at `begin`."""
+        """Log position before which no pages are left to release."""
         return load_acquire(&self.given_back)
 
     # --- the flusher's thread ---------------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ cdef class PageRelease:
         store_release(&self.finished, self.finished + 1)
 
     cdef uint64_t bound(self, uint64_t durable) noexcept nogil:
-        """Log position up to which no process is about to read."""
+        """Log position before which pages may be released: no process is about to read them, and they are durable."""
         cdef uint64_t end = load_acquire(&self.needed_from)
         cdef int index
         if durable < KEEP_BYTES:

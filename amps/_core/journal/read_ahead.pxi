@@ -1,9 +1,9 @@
 # Reading a log ahead of its reader: finding the missing pages of a mapped file, and bringing them into memory.
 #
-# A thread that accesses a page that is not in memory is blocked until the disk has delivered it. If it runs an event
-# loop, all clients of that loop wait too. So a reader first queries which pages are missing, without reading them, and
-# another thread reads them. A page that cannot be read raises LogUnreadable in that thread, before the reader accesses
-# it.
+# A thread that accesses a page that is not in memory is blocked until the disk has delivered the page. If the thread
+# runs an event loop, all clients of that loop wait too. So the thread first finds the missing pages without reading
+# them (`resident_bytes`, `missing_parts`), and another thread reads them (`read`, `read_parts`). If a page cannot be
+# read, that other thread gets LogUnreadable, before the reader accesses the page.
 #
 # A reader that steps through a file by its topic index accesses scattered parts of it. Only these parts are checked,
 # and the bytes between them are not read.

@@ -1,4 +1,4 @@
-"""Reading parts of a log: by topic, ahead of a reader, in parallel, and for tools."""
+"""Walks through journal files for tools, topic indexes, reading ahead, split points, and removals from queues."""
 
 include "../shm/layout.pxi"
 include "record_search.pxi"

@@ -14,7 +14,8 @@ Invariants
 - A text is copied only if it has to change (escapes).
 - A merge keeps every byte that does not have to change.
 
-A new type is one module here that subclasses `Extractor` (and `MessageBuilder`), and one entry in `amps/messages/`.
+A new type is one module here that subclasses `Extractor` (and `MessageBuilder`), and one module and entry in
+`amps/messages/`. CONTRIBUTING.md lists all places.
 
 Imports `values`.
 """

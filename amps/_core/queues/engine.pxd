@@ -58,9 +58,6 @@ cdef void heap_pop(Heap* heap) noexcept nogil
 cdef void heap_free(Heap* heap) noexcept nogil
 
 
-# See queues/queue.pxi.
-
-
 # See queues/members.pxi.
 
 
@@ -174,7 +171,7 @@ cdef class QueueOutput:
     ) except -1
 
 
-# See queues/queue.pxi.
+# Of queues/queue.pxi and queues/queue_shared.pxi.
 
 
 cdef enum:
@@ -234,9 +231,6 @@ cdef class QueueShared:
     cdef int note_undeferred(self, client) except -1
     cdef int forget_deferring(self, client) except -1
     cdef bint may_defer(self, client, uint64_t count) except -1
-
-
-# See queues/queue.pxi.
 
 
 # The effect of an acknowledgement on one message.

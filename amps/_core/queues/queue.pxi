@@ -545,7 +545,7 @@ cdef class Queue:
                     return slot if self.slots[slot].state != SLOT_GONE else NO_SLOT
         return NO_SLOT
 
-    # --- time -----------------------------------------------------------------------------------------
+    # --- expiry ---------------------------------------------------------------------------------------
 
     cdef int expire_own(self) except -1:
         cdef HeapEntry entry
@@ -814,9 +814,10 @@ cdef class Queue:
         member.cursor.ready -= 1
         return 0
 
-    # --- time -----------------------------------------------------------------------------------------
+    # --- the end of leases ----------------------------------------------------------------------------
 
     cdef int end_leases(self) except -1:
+        """Return the messages whose leases have ended (queues.md §19 row 16), and set `lease_due_ns` for the others."""
         cdef Membership member
         cdef uint32_t slot
         self.lease_due_ns = NEVER

@@ -6,8 +6,9 @@ transaction id and time, writes whole runs of records, and publishes the waterma
 
 What lives here: the core's state of transports, sessions, client names and publishers; the order; the turns.
 
-What may not live here: I/O other than by the storage passed to the sequencer, and clocks. The simulation runs this code
-with its own storage and clock.
+What may not live here: I/O and clocks. The caller passes the storage and the time to the `Sequencer`, so the simulation
+runs it with its own. The exception is `CoreTurns` (`turns.pxi`): it waits for file descriptors, sends wake-ups, and
+reads the monotonic clock while it busy-polls. It makes no decisions.
 
 Invariants
 - Sequences of a publisher only rise in the log. Transaction ids rise over the journal and the transient log together.

@@ -6,8 +6,9 @@ durable), the sleep flags and the heartbeats. A ring carries records one way, fr
 Before a process waits, it sets its sleep flag and checks for work once more. Then it waits for its wake-up descriptor.
 
 What lives here: atomic loads and stores, checksums, clocks (`platform.h`); the control page, the rings and the
-placement of the core on processors (`memory`); the layout mark that keeps modules of different builds apart
-(`layout.pxi`).
+placement of the core on processors (`memory`, with `processors.h`); the layout mark that keeps modules of different
+builds apart (`layout.pxi`); the check whether pages of a mapped file are in memory (`residency.h`, for `journal` and
+`queues`).
 
 What may not live here: code that interprets records. A ring uses only the length of an entry.
 

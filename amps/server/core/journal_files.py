@@ -77,7 +77,7 @@ class _Prepared(NamedTuple):
 
 
 class JournalFiles:
-    """Storage for the sequencer's journal writer; see `amps._core.sequencer.sequencer` for the interface."""
+    """Storage for the sequencer's journal writer; see amps/_core/journal/append.pxi for the interface."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ TRANSIENT_BYTES_MAX = 512 << 20
 
 
 class TransientFiles:
-    """Storage for the sequencer's transient log; see `amps._core.sequencer.sequencer`."""
+    """Storage for the sequencer's transient log; see amps/_core/journal/append.pxi for the interface."""
 
     def __init__(self, runtime: Runtime, instance_name: str) -> None:
         self._runtime = runtime

@@ -12,4 +12,12 @@ Commands       `commands` dispatches to `logons`, `publishing`, `subscribing`, `
                `command` runs a command that waits. `answering`, `options`, `bookmarks` and `failures` are shared.
 Subscriptions  `subscriptions` and `patterns` find routes. `shared_feeds` adds subscriptions to the shared tailers,
                `start_search` finds bookmarks, `replay` limits the speed. `subscription_list` lists all subscriptions.
+Queues         `queues` announces subscriptions to the core and sends the assigned messages. `queue_filters` evaluates
+               filters for the core. `queue_searches`, `queue_queries` and `ordering` find and return waiting messages.
+
+What may not live here: code that another process needs (`amps.server.shared`), changes to the log or to queues, which
+only the core makes, and work per message on the way of a plain publish or a delivery (`amps._core.wire`,
+`amps._core.delivery`, `amps._core.queues`). Reads that may wait for the disk are done by threads
+(`amps.server.shared.read_ahead`), not on the event loop. `core`, `services` and `admin` are not imported, and do not
+import this package.
 """
