@@ -3,8 +3,8 @@
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
 
 
-# The known header fields, in the order of _FIELDS in wire/headers.pxi, which compares the number. At most 64: each has a
-# bit in HeaderView.
+# The known header fields, in the order of _FIELDS in wire/headers.pxi, which compares the number of them. At most 64:
+# each has a bit in HeaderView.
 cdef enum Field:
     FIELD_CMD = 0
     FIELD_CMD_ID
