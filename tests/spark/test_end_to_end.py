@@ -162,6 +162,7 @@ def run(packages: Path, *arguments: object) -> "subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
+@pytest.mark.long
 def test_the_delays_of_the_demo_are_those_of_its_source(spark: "SparkSession", tmp_path: Path) -> None:
     """docs/guide/journals-in-spark.md: publish with the demo, aggregate in Spark, compare with pandas."""
     pytest.importorskip("pandas", reason="pandas is not installed (pip install 'amps-server[spark]')")

@@ -47,6 +47,7 @@ def test_messages_repeat_the_records_under_numbers_of_their_own(flights: Path) -
     assert made[RECORDS + 7][1].split(b",")[1:] == made[7][1].split(b",")[1:]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # a Java process has to start
 def test_every_read_finds_the_published_messages(flights: Path, tmp_path: Path) -> None:
     """Journals of a real server, JSON and Parquet give the same answers; parts are read partially."""
