@@ -255,7 +255,7 @@ def _manage(
             f"there are no journals of {instance_name!r} in {directory}; there are {', '.join(names)}"
         )
     try:
-        lock = lock_directory(directory, instance_name, lambda event, **values: None)
+        lock = lock_directory(directory, instance_name, lambda record_id, /, **values: None)
     except DirectoryInUse as problem:
         raise _fail(
             f"a server runs on these journals ({problem.holder}): use its actions to manage them, or stop it first"

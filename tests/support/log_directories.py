@@ -18,6 +18,7 @@ from amps.journal.watermark import WatermarkFile
 from amps.server.core.recovery import Recovered, recover
 from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.records import RecordParts
+from tests.support.reports import Reports
 
 FILE_BYTES = 16384
 NAME = "journal"  # Feeder's name for its journal
@@ -30,7 +31,7 @@ class Directory:
     path: Path
     records: list[Record] = field(default_factory=list)
     end: int = FILE_HEADER_SIZE
-    reports: list[tuple[str, str]] = field(default_factory=list)
+    reports: Reports = field(default_factory=Reports)
     archive: Path | None = None
     forget_before_ns: int = 0
 
@@ -73,7 +74,7 @@ class Directory:
             self.path,
             NAME,
             make_index,
-            lambda *report: self.reports.append(report),
+            self.reports,
             disk or Disk(),
             self.archive,
             self.forget_before_ns,

@@ -28,9 +28,10 @@ class RecordingLog:
         self.records: list[tuple[str, str]] = []
         self.rotations = 0
 
-    def log(self, record_id: str, text: str | None = None, **values: Any) -> None:
-        template = CATALOGUE[record_id].template
-        self.records.append((record_id, fill(template, values) if text is None else text))
+    def log(self, record_id: str, /, text: str | None = None, **values: Any) -> None:
+        if text is not None:
+            values["text"] = text
+        self.records.append((record_id, fill(CATALOGUE[record_id].template, values)))
 
     def rotate(self) -> None:
         self.rotations += 1

@@ -25,12 +25,13 @@ from amps.journal.action_positions import (
 from amps.journal.disk import Disk
 from amps.journal.names import action_positions_path
 from amps.server.action_progress import ActionProgress
+from amps.server.eventlog import Report
 
 LOOK_INTERVAL_S = 0.25
 
 
 def begin_action_positions(
-    config: ServerConfig, directory: Path, disk: Disk, position: int, report: Callable[[str, str], None]
+    config: ServerConfig, directory: Path, disk: Disk, position: int, report: Report
 ) -> None:
     """Write the positions at which new actions on queues begin: this log position, the end of the log. Raises OSError.
 
@@ -44,7 +45,7 @@ def begin_action_positions(
     try:
         known = read_action_positions(path)
     except ActionPositionsDamaged as problem:
-        report("29-0010", f"{problem}; actions on queues continue at the end of the log")
+        report("29-0010", text=f"{problem}; actions on queues continue at the end of the log")
         known = {}
     wanted = {event.key: min(known.get(event.key, position), position) for event in events}
     if wanted != known:

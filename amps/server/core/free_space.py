@@ -17,6 +17,7 @@ from pathlib import Path
 
 from amps.config import FreeSpaceThreshold
 from amps.journal.free_space import FreeSpace, free_space
+from amps.server.eventlog import Report
 
 LOOK_S = 2.0
 AGAIN_S = 600.0
@@ -39,7 +40,7 @@ class FreeSpaceWatch:
         self,
         directories: Iterable[Path],
         threshold: FreeSpaceThreshold,
-        log: Callable[..., None],
+        log: Report,
         look: Callable[[Path], FreeSpace] = free_space,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -25,7 +25,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -48,6 +48,7 @@ from amps.server.core.journal_retention import WAIT_S, JournalRetention
 from amps.server.core.lock import hold_journal
 from amps.server.core.spare_journals import SpareJournals, make_spare
 from amps.server.core.storage_monitor import StorageMonitor
+from amps.server.eventlog import Report
 from amps.server.runtime import Runtime
 
 MIB = 1 << 20
@@ -87,13 +88,13 @@ class JournalFiles:
         preallocated: int,
         runtime: Runtime,
         flusher: Flusher,
-        report: Callable[[str, str], None],
+        report: Report,
         disk: Disk,
         background: bool = True,
         archive: Path | None = None,
         topic_index: bool = False,
     ) -> None:
-        """`report(id, text)` logs; `size_bytes` is a multiple of 1 MiB; `preallocated` counts the file in use;
+        """`report(id, **values)` logs; `size_bytes` is a multiple of 1 MiB; `preallocated` counts the file in use;
         `archive`: where full journals may be moved to.
 
         `background`: make spares and indexes in a thread. Otherwise the caller calls `step`, as the simulation does.
@@ -416,9 +417,7 @@ class JournalFiles:
         try:
             write_index(self._disk, path, data)
         except OSError as error:
-            self._report(
-                "2C-0004", f"index {path} cannot be written ({error}); it is rebuilt at the next start"
-            )
+            self._report("2C-0004", path=path, reason=error)
         else:
             with contextlib.suppress(OSError):
                 self._runtime.index_path(number).unlink()
@@ -442,9 +441,7 @@ class JournalFiles:
             with contextlib.suppress(OSError):
                 self._disk.unlink(path)
         except (OSError, LogDamaged, ValueError) as error:
-            self._report(
-                "2C-0004", f"topic index {path} cannot be written ({error}); replays work without it"
-            )
+            self._report("2C-0013", path=path, reason=error)
         self._topic_index_work = None
         with self._changed:
             self._without_topic_index.remove(number)

@@ -49,13 +49,12 @@ from amps.journal.names import (
     compressed_path,
     journal_path,
 )
+from amps.server.eventlog import Report
 
 ENTRIES_PER_DATAGRAM = 200
 WAIT_S = 0.5
 """How often removing checks again whether a journal is still in use."""
 VERBS = ("archive", "compress", "remove")
-
-Report = Callable[[str, str], None]
 
 
 class RequestRefused(Exception):
@@ -75,7 +74,7 @@ class JournalRetention:
         disk: Disk,
         current_index_path: Callable[[int], Path],
     ) -> None:
-        """`report(id, text)` logs; `current_index_path(number)`: the path of the index of the journal in use."""
+        """`report(id, **values)` logs; `current_index_path(number)`: the path of the index of the journal in use."""
         self._directory = directory
         self._archive = archive
         self._instance_name = instance_name
@@ -99,7 +98,7 @@ class JournalRetention:
         self._work: Iterator[int] | None = None
         self._finish: Callable[[], None] = lambda: None
         self._subject = ("", 0)  # what `_work` does, and to which journal
-        self._waiting = ""  # the last logged reason why removing waits
+        self._waiting: tuple[Path, str] | None = None  # the last logged journal and reason why removing waits
         self._look_again_s = 0.0
 
     def start(self, journals: Iterable[JournalEntry], clients: ClientsAck) -> None:
@@ -251,10 +250,8 @@ class JournalRetention:
             self._work = None
             verb, number = self._subject
             reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else problem
-            entry = self._entries[number]
-            self._report(
-                "2C-0009", f"journal {entry.place.path} cannot be {verb}: {reason}; it stays as it is"
-            )
+            path = self._entries[number].place.path
+            self._report("2C-0009", path=path, verb=verb, reason=reason, kept="the file")
         return True
 
     def abandon(self) -> None:
@@ -286,9 +283,7 @@ class JournalRetention:
         try:
             write_clients_ack(self._disk, path, clients)
         except OSError as error:
-            self._report(
-                "2C-0010", f"{path} cannot be written ({error}); the next start reads the indexes instead"
-            )
+            self._report("2C-0010", path=path, reason=error)
             return False
         return True
 
@@ -320,9 +315,7 @@ class JournalRetention:
 
         def finish() -> None:
             entry.moved(JournalPlace(entry.number, target, source.archived, True))
-            self._report(
-                "2C-0006", f"journal {source.path} is compressed: {before} bytes became {entry.size_bytes}"
-            )
+            self._report("2C-0006", path=source.path, before=before, after=entry.size_bytes)
 
         self._subject = "compressed", entry.number
         self._finish = finish
@@ -335,7 +328,7 @@ class JournalRetention:
         def finish() -> None:
             target = archive / source.path.name
             entry.moved(JournalPlace(entry.number, target, True, source.compressed))
-            self._report("2C-0005", f"journal {source.path} is archived in {archive}")
+            self._report("2C-0005", path=source.path, directory=archive)
 
         self._subject = "archived", entry.number
         self._finish = finish
@@ -352,33 +345,33 @@ class JournalRetention:
             self._control.first_journal_number = allowed
         path = self._entries[number].place.path
         if number >= allowed:
-            return self._wait(f"journal {path} is to be removed, but messages in it are still needed")
+            return self._wait(path, "messages in it are still needed")
         if self._control.lowest_journal_floor() <= number:
-            return self._wait(f"journal {path} will be removed when no replay reads it any more")
+            return self._wait(path, "a replay still reads it")
         clients = self._clients
         if self._written_position < clients.position and not self._write_clients_ack(clients):
-            return self._give_up(f"journal {path} is not removed: clients.ack cannot be written first")
+            return self._give_up(path, "clients.ack cannot be written first")
         try:
             remove_journal(self._disk, self._directory, self._archive, self._instance_name, number)
         except OSError as error:
-            return self._give_up(f"journal {path} cannot be removed: {os.strerror(error.errno or 0)}")
+            return self._give_up(path, os.strerror(error.errno or 0))
         with self._lock:
             del self._entries[number]
-        self._waiting = ""
-        self._report("2C-0007", f"journal {path} is removed")
+        self._waiting = None
+        self._report("2C-0007", path=path)
         return True
 
-    def _wait(self, why: str) -> bool:
+    def _wait(self, path: Path, reason: str) -> bool:
         self._look_again_s = time.monotonic() + WAIT_S
-        if why != self._waiting:
-            self._waiting = why
-            self._report("2C-0008", why)
+        if (path, reason) != self._waiting:
+            self._waiting = path, reason
+            self._report("2C-0008", path=path, reason=reason)
         return False
 
-    def _give_up(self, why: str) -> bool:
+    def _give_up(self, path: Path, reason: str) -> bool:
         with self._lock:
             self._remove_through = -1
-        self._report("2C-0009", why)
+        self._report("2C-0009", path=path, verb="removed", reason=reason)
         return False
 
 

@@ -18,11 +18,11 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from amps.journal.names import find_journals
+from amps.server.eventlog import Report
 
 GRACE_S = 1.0
 ENDING_WAIT_S = 30.0
@@ -98,7 +98,7 @@ class DirectoryLock:
             os.ftruncate(self._descriptor, len(line.encode()))
 
 
-def lock_directory(directory: Path, instance_name: str, report: Callable[..., None]) -> DirectoryLock:
+def lock_directory(directory: Path, instance_name: str, report: Report) -> DirectoryLock:
     """Lock the directory against other cores. `report(id, **values)` logs. Raises DirectoryInUse, OSError."""
     path = directory / f"{instance_name}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

@@ -4,6 +4,7 @@ The caller holds the directory's lock.
 """
 
 from pathlib import Path
+from typing import Any
 
 from amps.journal.clients_ack import ClientsAck, write_clients_ack
 from amps.journal.disk import Disk
@@ -20,7 +21,7 @@ def write_publishers(directory: Path, archive: Path | None, instance_name: str) 
         return
     headers = [entry.header for entry in entries]
 
-    def report(event: str, text: str) -> None:
+    def report(record_id: str, /, **values: Any) -> None:
         """Ignore reports: unusable files are made again here."""
 
     end = entries[-1].end_position

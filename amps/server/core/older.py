@@ -9,7 +9,7 @@ damaged or does not fit is made again by scanning the journal.
 import mmap
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from amps._core.journal.reader import END_OF_FILE_KIND, FILE_HEADER_SIZE, LogDamaged, LogFile
@@ -20,8 +20,8 @@ from amps.journal.files import JournalHeader, open_journal
 from amps.journal.listing import JournalEntry, make_entry
 from amps.journal.names import JournalPlace, clients_ack_path, index_path, index_places
 from amps.server.core.journal_files import write_index
+from amps.server.eventlog import Report
 
-Report = Callable[[str, str], None]
 REPAIR_HINT = "examine it with 'amps journal verify'; restore the file from a copy, or from another instance"
 PROGRESS_INTERVAL_S = 5.0
 
@@ -40,7 +40,7 @@ def usable_clients_ack(
     except FileNotFoundError:
         return None
     except (ClientsAckDamaged, OSError) as problem:
-        report("1D-0012", f"{path} cannot be used ({problem}); the indexes of all journals are read instead")
+        report("1D-0012", path=path, reason=problem)
         return None
     same = {(info.number, info.start_position, info.first_txid) for info in files}
     if ack.journal_number >= files[0].number:
@@ -48,7 +48,7 @@ def usable_clients_ack(
     else:
         fits = ack.position <= files[0].start_position  # its journals were removed
     if not fits or ack.position > end_position:
-        report("1D-0012", f"{path} does not belong to these journals; their indexes are read instead")
+        report("1D-0012", path=path, reason="it does not belong to these journals")
         return None
     return ack
 
@@ -91,15 +91,12 @@ class OlderJournals:
             except (IndexDamaged, LogDamaged, OSError) as error:
                 problem = error
         path = index_path(place.path.parent, self._instance_name, info.number)
-        what = "is missing" if problem is None else f"cannot be used ({problem})"
-        self._report("1D-0004", f"{path} {what}; scanning the journal to rebuild it")
+        self._report("1D-0004", path=path, reason=problem or "it is missing")
         data = self._rebuilt(info, place)
         try:
             write_index(self._disk, path, data)
         except OSError as error:
-            self._report(
-                "2C-0004", f"index {path} cannot be written ({error}); it is rebuilt at the next start"
-            )
+            self._report("2C-0004", path=path, reason=error)
         return IndexReader(data, True)
 
     def _rebuilt(self, info: JournalHeader, place: JournalPlace) -> bytes:
@@ -111,7 +108,7 @@ class OlderJournals:
             nonlocal said_s
             if time.monotonic() - said_s >= PROGRESS_INTERVAL_S:
                 said_s = time.monotonic()
-                self._report("1D-0013", f"scanning {place.path}: {100 * offset // info.size} % done")
+                self._report("1D-0013", path=place.path, percent=100 * offset // info.size)
 
         try:
             found = scan_file(open_journal(place.path), info.start_position, builder, progress)

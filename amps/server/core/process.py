@@ -166,9 +166,6 @@ class Core:
 
     # --- opening and closing ------------------------------------------------------------------------------
 
-    def _report(self, event: str, text: str) -> None:
-        self._log.log(event, text=text)
-
     def open(self) -> None:
         """Recover and prepare for serving. Raises RecoveryRefused, StorageFailure, OSError."""
         config = self._config
@@ -200,7 +197,7 @@ class Core:
                 settings.preallocated_journal_files,
                 self._runtime,
                 self._flusher,
-                self._report,
+                self._log.log,
                 self._disk,
                 self._background,
                 archive,
@@ -225,7 +222,7 @@ class Core:
                 settings.journal_directory,
                 config.name,
                 make_index,
-                self._report,
+                self._log.log,
                 self._disk,
                 archive,
                 0 if expiration_s is None else now_ns - int(expiration_s * 1e9),
@@ -310,7 +307,7 @@ class Core:
         )
         assert settings is not None
         assert files is not None
-        begin_action_positions(config, settings.journal_directory, self._disk, position, self._report)
+        begin_action_positions(config, settings.journal_directory, self._disk, position, self._log.log)
         watched = watched_queues(config)
         if watched and queues is not None:
             self._action_pins = ActionPins(

@@ -35,11 +35,10 @@ from amps.journal.queue_cache import (
 )
 from amps.journal.queues_ack import LogMark, QueueStart, write_queues_ack
 from amps.server.core.recovery_points import recovery_point_key
+from amps.server.eventlog import Report
 
 QUEUES_PER_STEP = 256
 PIECES_WAITING_MAX = 4
-
-Report = Callable[[str, str], None]
 
 
 class _Phase(enum.Enum):
@@ -283,7 +282,8 @@ class QueueCheckpoints:
         self._abandon()
         reason = problem.strerror or str(problem)
         self._report(
-            "31-0004", f"{self._cache_path} cannot be written: {reason}; the next start reads more of the log"
+            "31-0004",
+            text=f"{self._cache_path} cannot be written: {reason}; the next start reads more of the log",
         )
 
     def _abandon(self) -> None:

@@ -11,7 +11,7 @@
 RecoveryPoint (D-37). A file that is unusable, or belongs to another log, is reported and ignored.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from amps._core.queues.manager import CopyDamaged, LogAdapter, restore_messages, restore_rest
@@ -21,6 +21,7 @@ from amps.journal.queue_cache import CachedQueue, Kind, QueueCacheDamaged, Queue
 from amps.journal.queues_ack import QueuesAckDamaged, QueueStart, read_queues_ack
 from amps.server.core.queue_checkpoints import entry_rules
 from amps.server.core.recovery_points import RecoveryPoints, recovery_point_key
+from amps.server.eventlog import Report
 
 Key = tuple[str, str]
 Deferred = tuple[tuple[int, int, int], ...]
@@ -36,7 +37,7 @@ class QueueStarts:
         limit: int,
         ack_path: Path,
         cache_path: Path,
-        report: Callable[[str, str], None],
+        report: Report,
     ) -> None:
         """`journals`: oldest first; the log ends at `limit`."""
         self._queues = queues
@@ -65,11 +66,11 @@ class QueueStarts:
         except (QueuesAckDamaged, OSError) as problem:
             self._report(
                 "31-0005",
-                f"{path} cannot be used ({problem}); without it queues begin at their RecoveryPoint",
+                text=f"{path} cannot be used ({problem}); without it queues begin at their RecoveryPoint",
             )
             return None
         if not self._journals or not mark.fits(self._journals, self._limit):
-            self._report("31-0005", f"{path} does not belong to these journals, and is not used")
+            self._report("31-0005", text=f"{path} does not belong to these journals, and is not used")
             return None
         return {(start.name, start.message_type): start for start in starts}
 
@@ -80,10 +81,10 @@ class QueueStarts:
         except FileNotFoundError:
             return None
         except (QueueCacheDamaged, OSError) as problem:
-            self._report("31-0005", f"{path} cannot be used ({problem}); the log is read instead")
+            self._report("31-0005", text=f"{path} cannot be used ({problem}); the log is read instead")
             return None
         if not self._journals or not reader.mark.fits(self._journals, self._limit):
-            self._report("31-0005", f"{path} does not belong to these journals; the log is read instead")
+            self._report("31-0005", text=f"{path} does not belong to these journals; the log is read instead")
             return None
         return reader
 
@@ -118,7 +119,9 @@ class QueueStarts:
                 if cached.kept:
                     self.kept[number] = cached.kept
         except (CopyDamaged, QueueCacheDamaged, ValueError, TypeError) as problem:
-            self._report("31-0005", f"{self._cache_path} cannot be used ({problem}); the log is read instead")
+            self._report(
+                "31-0005", text=f"{self._cache_path} cannot be used ({problem}); the log is read instead"
+            )
             self._cache = None
             return False
         self._restored = set(restored)
@@ -162,7 +165,7 @@ class QueueStarts:
                 self.kept[number] = known.position
                 self._report(
                     "31-0007",
-                    f"{queue.name}: the rules for its messages were changed; it is made again from the log, from "
+                    text=f"{queue.name}: the rules for its messages were changed; it is made again from the log, from "
                     f"position {known.position} on, with the messages that had not left it",
                 )
             elif known.kept:
@@ -173,8 +176,8 @@ class QueueStarts:
         if position is None:
             self._report(
                 "31-0006",
-                f"{queue.name}: none of the bookmarks of RecoveryPoint {queue.recovery_point.text} is in the log; the "
-                "queue begins with all of it",
+                text=f"{queue.name}: none of the bookmarks of RecoveryPoint {queue.recovery_point.text} is in the log; "
+                "the queue begins with all of it",
             )
             position = 0
         return position, ()

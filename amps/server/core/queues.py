@@ -146,11 +146,8 @@ class CoreQueues:
         directory, name = settings.journal_directory, config.name
         self._paths = queues_ack_path(directory, name), queue_cache_path(directory, name)
         self.checkpoints = QueueCheckpoints(
-            config.queues, self.adapter, self._paths, runtime.control, disk, self._report
+            config.queues, self.adapter, self._paths, runtime.control, disk, self._log.log
         )
-
-    def _report(self, event: str, text: str) -> None:
-        self._log.log(event, text=text)
 
     def _make(self) -> LogAdapter:
         """Make the queues, without messages. Raises OSError."""
@@ -198,7 +195,7 @@ class CoreQueues:
             index_paths_of(settings.journal_directory, archive, self._config.name),
         )
         try:
-            starts = QueueStarts(self._config.queues, journals, limit, *self._paths, self._report)
+            starts = QueueStarts(self._config.queues, journals, limit, *self._paths, self._log.log)
             if not starts.restore(self.adapter):
                 self.adapter = self._make()
                 self.checkpoints.use(self.adapter)
@@ -224,8 +221,10 @@ class CoreQueues:
                 self.checkpoints.remember(mark)
             except OSError as problem:
                 reason = problem.strerror or str(problem)
-                self._report("31-0004", f"{self._paths[0]} cannot be written: {reason}")
-        self._report("31-0001", f"{self._depth():,} messages in queues, {time.monotonic() - began_s:.1f} s")
+                self._log.log("31-0004", text=f"{self._paths[0]} cannot be written: {reason}")
+        self._log.log(
+            "31-0001", text=f"{self._depth():,} messages in queues, {time.monotonic() - began_s:.1f} s"
+        )
 
     def _read(
         self, directory: LogDirectory, journals: Sequence[JournalHeader], position: int, limit: int
@@ -244,9 +243,9 @@ class CoreQueues:
             if now_s - told_s >= PROGRESS_INTERVAL_S:
                 told_s = now_s
                 share = (cursor.position - begin) / max(1, limit - begin)
-                self._report(
+                self._log.log(
                     "31-0002",
-                    f"queues are rebuilt from the log: {share:.0%} read, {self._depth():,} messages",
+                    text=f"queues are rebuilt from the log: {share:.0%} read, {self._depth():,} messages",
                 )
 
     def _resolve(self, topic: str, message_type: str) -> RecordedTopic:
@@ -274,10 +273,10 @@ class CoreQueues:
         if self._arena.refusals != self._refusals:
             self._refusals = self._arena.refusals
             self._next_report_s = now_s + REFUSALS_INTERVAL_S
-            self._report(
+            self._log.log(
                 "31-0003",
-                f"messages for queues are refused: {self._arena.obstacle}; acknowledge or expire messages, or give "
-                f"{self._runtime.directory.path.parent} more room",
+                text=f"messages for queues are refused: {self._arena.obstacle}; acknowledge or expire messages, or "
+                f"give {self._runtime.directory.path.parent} more room",
             )
 
     def oldest_position(self, number: int) -> int:

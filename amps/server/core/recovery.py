@@ -44,9 +44,9 @@ from amps.server.core.older import (
     REPAIR_HINT,
     OlderJournals,
     RecoveryRefused,
-    Report,
     usable_clients_ack,
 )
+from amps.server.eventlog import Report
 
 MIB = 1 << 20
 ZEROS = bytes(MIB)
@@ -142,7 +142,7 @@ def recover(
     everybody.take(summary_of(index.publishers_seen()))
     dropped = everybody.forget_before(forget_before_ns)
     if dropped:
-        report("1D-0015", f"{dropped} publishers were silent for too long and are treated as new now")
+        report("1D-0015", count=dropped)
         result.clients.forget_before(forget_before_ns)
     result.publishers = everybody.last_sequences()
     _remove_indexes_before(disk, directory, archive, instance_name, numbers[0])
@@ -156,13 +156,15 @@ def _tell_of_missing(
     expected = first_kept(directory, instance_name)
     if first_number <= expected:
         return
-    where = f"not in {directory}" if archive is None else f"neither in {directory} nor in {archive}"
     report(
         "1D-0021",
-        f"the log begins with journal {first_number:010d}: journals {expected:010d} to {first_number - 1:010d} are "
-        f"{where}, and were not removed by the server; replays omit their messages. If the archive was not "
-        "mounted, mount it and start again; if they were removed on purpose, 'amps journal remove "
-        f"{directory} -name {instance_name} -up-to {first_number - 1}' makes it known",
+        first=f"{first_number:010d}",
+        missing_from=f"{expected:010d}",
+        missing_to=f"{first_number - 1:010d}",
+        directory=directory,
+        archive=archive,
+        instance=instance_name,
+        up_to=first_number - 1,
     )
 
 
@@ -178,7 +180,7 @@ def _only_place(disk: Disk, places: list[JournalPlace], report: Report) -> Journ
             raise RecoveryRefused(
                 f"{first.path} and {surplus.path} cannot both be journal {first.number}; move one of them away"
             )
-        report("1D-0014", f"{surplus.path} is removed: {first.path} is the same journal")
+        report("1D-0014", path=surplus.path, other=first.path)
         disk.unlink(surplus.path)
         disk.sync_directory(surplus.path.parent)
     return first
@@ -209,7 +211,7 @@ def _begin_anew(disk: Disk, directory: Path, instance_name: str, report: Report)
     forget_removals(disk, directory, instance_name)
     path = watermark_path(directory, instance_name)
     if read_watermark(path):
-        report("1D-0007", f"there are no journals in {directory} although there were some; a new log begins")
+        report("1D-0007", directory=directory)
         descriptor = disk.open(path, os.O_RDWR)
         try:
             disk.write(descriptor, memoryview(bytes(WATERMARK_FORMAT.size)), 0)
@@ -283,9 +285,7 @@ def _discard_damaged_spares(
         if number < expected:
             return
         path = found.pop(number)[0].path
-        report(
-            "1D-0022", f"{path} is removed: it was never used, and it or one before it is damaged or missing"
-        )
+        report("1D-0022", path=path)
         # From the last one on, so that a crash leaves no additional gap.
         disk.unlink(path)
         disk.sync_directory(directory)
@@ -311,7 +311,7 @@ def _discard_torn(
     if len(torn) > 1 or number != next_number or not whole_size or not _is_empty_behind_header(path):
         raise RecoveryRefused(f"{damage}; {REPAIR_HINT}") from damage
     _check_watermark(directory, instance_name, files[-1].start_position + files[-1].size if files else 0)
-    report("1D-0006", f"{path}: the header of an unused journal was torn; it is made again")
+    report("1D-0006", path=path)
     # From the last spare on, so that a crash leaves no gap in the numbers.
     for spare in sorted((n for n in journals if n >= number), reverse=True):
         disk.unlink(journals[spare].path)
@@ -386,11 +386,7 @@ def _add_active(
         )
     cut = _make_durable(disk, path, found, max(durable - info.start_position, FILE_HEADER_SIZE))
     if found.damaged:
-        report(
-            "1D-0005",
-            f"{path}: the last batch was torn and is cut off at offset {found.end_offset} ({cut} bytes that were "
-            "never acknowledged)",
-        )
+        report("1D-0005", path=path, offset=found.end_offset, cut=cut)
     result.active = info
     result.position = end
     result.finished = found.finished

@@ -18,6 +18,7 @@ from amps._core.values.value import publisher_id
 from amps.journal.disk import Disk, whole_file
 from amps.journal.names import journal_path
 from amps.server import remedies
+from amps.server.eventlog import Report
 
 STEP_BYTES = 16 << 20
 RETRY_S = 1.0
@@ -47,12 +48,12 @@ class SpareJournals:
         size_bytes: int,
         preallocated: int,
         disk: Disk,
-        report: Callable[[str, str], None],
+        report: Report,
         changed: threading.Condition,
         make_one: Callable[[], object] | None,
     ) -> None:
-        """`preallocated` counts the file in use; `report(id, text)` logs. `make_one` is called instead of waiting for
-        the housekeeping thread; None: there is that thread.
+        """`preallocated` counts the file in use; `report(id, **values)` logs. `make_one` is called instead of waiting
+        for the housekeeping thread; None: there is that thread.
         """
         self._directory = directory
         self._instance_name = instance_name
@@ -66,7 +67,7 @@ class SpareJournals:
         self._in_use = -1
         self._request: int | None = None
         self._retry_at_s = 0.0
-        self._reported: tuple[str, float] = ("", 0.0)
+        self._reported: tuple[tuple[int, str], float] | None = None  # the last logged failure, and its time
         self.failure: OSError | None = None
         """The error of the last spare that could not be made; None: it was made."""
 
@@ -158,18 +159,16 @@ class SpareJournals:
             return False
         with self._changed:
             self.failure = None
-            self._reported = ("", 0.0)
+            self._reported = None
             self._ready.add(number)
             self._changed.notify_all()
         return True
 
     def _report_failure(self, number: int, error: OSError) -> None:
         """Log a failure, but repeat an unchanged one only once a minute: making is tried again all the time."""
-        text = (
-            f"journal {number} cannot be prepared in {self._directory}: {error.strerror}; "
-            f"{remedies.for_files(error.errno)}"
-        )
+        failure = number, f"{error.strerror}; {remedies.for_files(error.errno)}"
         now = time.monotonic()
-        if text != self._reported[0] or now >= self._reported[1] + REPORT_AGAIN_S:
-            self._reported = text, now
-            self._report("2C-0003", text)
+        reported = self._reported
+        if reported is None or failure != reported[0] or now >= reported[1] + REPORT_AGAIN_S:
+            self._reported = failure, now
+            self._report("2C-0003", journal=number, directory=self._directory, reason=failure[1])

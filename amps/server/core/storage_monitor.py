@@ -20,12 +20,11 @@ from pathlib import Path
 from amps.journal.disk import DirectoryGone, Disk, Identity, whole_file
 from amps.journal.names import journal_path
 from amps.server import remedies
+from amps.server.eventlog import Report
 
 LOOK_INTERVAL_S = 1.0
 COPY_BYTES = 1 << 20
 PATHS_REPORTED_MAX = 10
-
-Report = Callable[[str, str], None]
 
 
 class StorageMonitor:
@@ -41,7 +40,7 @@ class StorageMonitor:
         full_journals: Callable[[], Iterable[Path]],
         wake_core: Callable[[], None],
     ) -> None:
-        """`full_journals` returns the paths of the full journals; `report(id, text)` logs."""
+        """`full_journals` returns the paths of the full journals; `report(id, **values)` logs."""
         self._directory = directory
         self._directories = [directory] if archive is None else [directory, archive]
         self._instance_name = instance_name
@@ -53,7 +52,7 @@ class StorageMonitor:
         self._kept: dict[int, int] = {}  # journal -> descriptor of the file to be restored
         self._missing: set[Path] = set()
         self._look_at_s = time.monotonic() + LOOK_INTERVAL_S
-        self._restore_failed = ""
+        self._restore_failed: tuple[Path, str] | None = None  # the last logged failure
         self.lost: int | None = None
         """The journal in use, if its file is missing."""
 
@@ -87,9 +86,7 @@ class StorageMonitor:
     def keep(self, number: int, descriptor: int) -> None:
         """Restore a lost journal, which is complete. The monitor owns `descriptor`, the only copy, from now on."""
         path = journal_path(self._directory, self._instance_name, number)
-        self._report(
-            "1D-0016", f"journal {path} was removed while it was in use; it is copied back to where it was"
-        )
+        self._report("1D-0016", path=path)
         self._kept[number] = descriptor
         self.lost = None
         self._look_at_s = 0.0
@@ -129,15 +126,11 @@ class StorageMonitor:
             if path.parent not in missing and not path.exists():
                 missing.add(path)
         for path in sorted(missing - self._missing)[:PATHS_REPORTED_MAX]:
-            what = "the directory" if path in self._directories else "journal"
-            self._report(
-                "1D-0017",
-                f"{what} {path} is missing, although it is part of the log (removed, moved, or its file "
-                "system unmounted?); put it back: until then requests that need it are refused",
-            )
+            kind = "the directory" if path in self._directories else "journal"
+            self._report("1D-0017", kind=kind, path=path)
         for path in sorted(self._missing - missing)[:PATHS_REPORTED_MAX]:
             if path.exists():
-                self._report("1D-0018", f"{path} is there again")
+                self._report("1D-0018", path=path)
         self._missing = missing
 
     def restore(self) -> bool:
@@ -147,14 +140,14 @@ class StorageMonitor:
             try:
                 self._copy(descriptor, path)
             except OSError as error:
-                text = f"{path} cannot be restored: {error.strerror}; {remedies.for_files(error.errno)}"
-                if text != self._restore_failed:
-                    self._restore_failed = text
-                    self._report("1D-0019", text)
+                failure = path, f"{error.strerror}; {remedies.for_files(error.errno)}"
+                if failure != self._restore_failed:
+                    self._restore_failed = failure
+                    self._report("1D-0019", path=path, reason=failure[1])
                 return False
             os.close(self._kept.pop(number))
-            self._restore_failed = ""
-            self._report("1D-0018", f"{path} is there again, with all its records")
+            self._restore_failed = None
+            self._report("1D-0018", path=path, content="all its records")
             return True
         return False
 
@@ -170,8 +163,6 @@ class StorageMonitor:
         while self.restore():
             continue
         for number, descriptor in self._kept.items():
-            self._report(
-                "1D-0019", f"journal {number} was removed and cannot be restored; its messages are lost"
-            )
+            self._report("1D-0025", journal=number)
             os.close(descriptor)
         self._kept.clear()

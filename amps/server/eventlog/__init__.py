@@ -6,7 +6,7 @@ server; code that has a new event to log adds a message to the catalogue.
 """
 
 from amps.server.eventlog.catalogue import CATALOGUE, LEVEL_NUMBERS, LEVELS, NOTHING
-from amps.server.eventlog.sender import EventLog, minimum_level, open_log_channel
+from amps.server.eventlog.sender import EventLog, Report, minimum_level, open_log_channel
 from amps.server.eventlog.targets import unwritable_targets
 from amps.server.eventlog.writer import run_log_process, shared_counters
 
@@ -16,6 +16,7 @@ __all__ = [
     "LEVEL_NUMBERS",
     "NOTHING",
     "EventLog",
+    "Report",
     "minimum_level",
     "open_log_channel",
     "run_log_process",

@@ -5,7 +5,8 @@ the table sorted by id. A text never contains the name of a level, so that searc
 `error` finds records of that level only.
 
 A text is a template: `{name}` stands for a value given to `EventLog.log`, and a part in `[[ ]]` is left out
-unless all values inside it are given and not empty.
+unless all values inside it are given and not empty. A call gives values only, never a text of its own, except for
+`{text}`: so the texts here are those in the log.
 """
 
 import re
@@ -149,10 +150,10 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "1D-0002": Entry("critical", "The transaction log cannot be opened: {reason}"),
     "1D-0003": Entry("critical", "The transaction log failed, nothing more is acknowledged: {reason}"),
-    "1D-0004": Entry("warning", "{path} is missing or cannot be used; scanning the journal to rebuild it."),
+    "1D-0004": Entry("warning", "{path} cannot be used ({reason}); scanning the journal to rebuild it."),
     "1D-0005": Entry(
         "warning",
-        "{path}: the tail from offset {offset} is incomplete and was never acknowledged; it was cut off.",
+        "{path}: the last batch was torn and is cut off at offset {offset} ({cut} bytes that were never acknowledged).",
     ),
     "1D-0006": Entry("warning", "{path}: the header of an unused journal was torn; it is made again."),
     "1D-0007": Entry(
@@ -168,7 +169,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "{path} is held by {holder}, which is ending; waiting until it has ended, at most {seconds} s.",
     ),
     "1D-0012": Entry(
-        "warning", "{path} cannot be used: {reason}; the indexes of all journals are read instead."
+        "warning", "{path} cannot be used ({reason}); the indexes of all journals are read instead."
     ),
     "1D-0013": Entry("info", "scanning {path}: {percent} % done."),
     "1D-0014": Entry("warning", "{path} is removed: {other} is the same journal."),
@@ -182,10 +183,10 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "1D-0017": Entry(
         "critical",
-        "{path} is missing, although it is part of the log; put it back: until then requests that need it are "
-        "refused.",
+        "{kind} {path} is missing, although it is part of the log (removed, moved, or its file system unmounted?); put "
+        "it back: until then requests that need it are refused.",
     ),
-    "1D-0018": Entry("warning", "{path} is there again."),
+    "1D-0018": Entry("warning", "{path} is there again[[, with {content}]]."),
     "1D-0019": Entry("critical", "{path} cannot be restored: {reason}."),
     "1D-0020": Entry(
         "warning",
@@ -194,8 +195,10 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "1D-0021": Entry(
         "critical",
-        "the log begins with journal {first}: earlier ones are missing and were not removed by the server; replays "
-        "omit their messages.",
+        "the log begins with journal {first}: journals {missing_from} to {missing_to} are not in {directory}"
+        "[[ or {archive}]], and were not removed by the server; replays omit their messages. If the archive was not "
+        "mounted, mount it and start again; if they were removed on purpose, 'amps journal remove {directory} -name "
+        "{instance} -up-to {up_to}' makes it known.",
     ),
     "1D-0022": Entry(
         "warning",
@@ -207,6 +210,9 @@ CATALOGUE: Mapping[str, Entry] = {
         "refused: make room there, or archive or remove journals earlier.",
     ),
     "1D-0024": Entry("warning", "the file system of {directory} has room again: {free} free."),
+    "1D-0025": Entry(
+        "critical", "journal {journal} was removed and cannot be restored; its messages are lost."
+    ),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"
@@ -255,13 +261,17 @@ CATALOGUE: Mapping[str, Entry] = {
     "29-0009": Entry("error", "actions on queues wait, because the log cannot be read: {reason}."),
     "29-0010": Entry("warning", "{text}."),
     "2C-0003": Entry("critical", "journal {journal} cannot be prepared in {directory}: {reason}."),
-    "2C-0004": Entry("warning", "index {path} cannot be written: {reason}; it is rebuilt at the next start."),
+    "2C-0004": Entry(
+        "warning", "index {path} cannot be written ({reason}); it is rebuilt at the next start."
+    ),
     "2C-0005": Entry("info", "journal {path} is archived in {directory}."),
     "2C-0006": Entry("info", "journal {path} is compressed: {before} bytes became {after}."),
     "2C-0007": Entry("info", "journal {path} is removed."),
-    "2C-0008": Entry("info", "journal {path} is to be removed, but waits: {reason}."),
-    "2C-0009": Entry("error", "journal {path} cannot be archived, compressed or removed: {reason}."),
-    "2C-0010": Entry("warning", "{path} cannot be written: {reason}; the next start reads all indexes."),
+    "2C-0008": Entry("info", "journal {path} is to be removed, but {reason}."),
+    "2C-0009": Entry("error", "journal {path} cannot be {verb}: {reason}[[; {kept} stays as it is]]."),
+    "2C-0010": Entry(
+        "warning", "{path} cannot be written ({reason}); the next start reads the indexes instead."
+    ),
     "2C-0011": Entry(
         "critical",
         "messages for recorded topics are refused: the next journal cannot be made in {directory}: {reason}; this is "
@@ -270,6 +280,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "2C-0012": Entry(
         "warning", "messages for recorded topics are accepted again, after {seconds} seconds of refusing."
     ),
+    "2C-0013": Entry("warning", "topic index {path} cannot be written ({reason}); replays work without it."),
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
     ),

@@ -15,11 +15,12 @@ import contextlib
 import socket
 import struct
 import time
+import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from amps.config import LogTargetConfig
-from amps.server.eventlog.catalogue import CATALOGUE, LEVEL_NUMBERS, NOTHING, fill, shown
+from amps.server.eventlog.catalogue import CATALOGUE, LEVEL_NUMBERS, NOTHING, fill
 from amps.server.eventlog.records import KIND_END, KIND_ROTATE, pack
 from amps.server.eventlog.targets import selects
 
@@ -28,6 +29,13 @@ _SOCKET_BUFFER_BYTES = 2**20
 _WHILE_DROPPING = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
 
 _LEVEL_AND_TEMPLATE = {key: (LEVEL_NUMBERS[entry.level], entry.template) for key, entry in CATALOGUE.items()}
+
+
+class Report(Protocol):
+    """Logs a message of the catalogue: `EventLog.log`, as passed to code that may run without an event log."""
+
+    def __call__(self, record_id: str, /, **values: Any) -> None:
+        """Log the message with the values that its template needs."""
 
 
 def open_log_channel() -> tuple[socket.socket, socket.socket]:
@@ -80,16 +88,24 @@ class EventLog:
         """Whether records of this level are sent, to be checked before values are prepared at a cost."""
         return LEVEL_NUMBERS[level_name] >= self._minimum_level
 
-    def log(self, record_id: str, text: str | None = None, **values: Any) -> None:
-        """Log a message of the catalogue. `text` replaces its text, `values` are substituted in it."""
+    def log(self, record_id: str, /, text: str | None = None, **values: Any) -> None:
+        """Log a message of the catalogue. `values` are substituted in its template.
+
+        `text` is the value of `{text}`. For a template without it, a RuntimeWarning is issued (an exception in tests)
+        and the text is ignored: logging never fails.
+        """
         level_number, template = _LEVEL_AND_TEMPLATE.get(record_id) or (LEVEL_NUMBERS["error"], "{text}")
-        if level_number < self._minimum_level:
-            return
-        if text is None:
-            text = fill(template, values)
-        elif template != "{text}" and "{text}" in template:
-            text = fill(template, {**values, "text": shown("text", text)})
-        self._send(level_number, record_id, text)
+        if text is not None:
+            if "{text}" in template:
+                values["text"] = text
+            else:
+                warnings.warn(
+                    f"{record_id}: its template in the catalogue has no {{text}}; give the template's values instead",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        if level_number >= self._minimum_level:
+            self._send(level_number, record_id, fill(template, values))
 
     def with_thread(self, thread_number: int) -> "EventLog":
         """The same log under another thread number."""

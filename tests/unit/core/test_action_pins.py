@@ -15,6 +15,7 @@ from amps.server.core.action_pins import (
     watched_queues,
 )
 from tests.support.queue_configurations import TOPICS, configuration, element, logged
+from tests.support.reports import Reports
 from tests.support.services import action, echo, on
 
 EXPIRE, DELETE = "sow-expire-message", "sow-delete-message"
@@ -34,13 +35,11 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.reports: list[tuple[str, str]] = []
+        self.reports = Reports()
 
     def begin(self, position: int, *events: tuple[str, str]) -> dict[tuple[str, str], int] | None:
         """The content of the file after a start, or None if there is no file."""
-        begin_action_positions(
-            config(*events), self.path, Disk(), position, lambda *report: self.reports.append(report)
-        )
+        begin_action_positions(config(*events), self.path, Disk(), position, self.reports)
         path = action_positions_path(self.path, "here")
         if not path.exists():
             return None

@@ -17,6 +17,7 @@ from amps.journal.watermark import WatermarkFile, read_watermark
 from amps.server.core.flusher import Flusher, SyncFailed
 from amps.server.core.journal_files import MIB, JournalFiles, StorageFailure
 from tests.simulation.server import SimulatedRuntime
+from tests.support.reports import Reports
 
 NAME = "inst"
 SIZE = MIB
@@ -83,7 +84,7 @@ class Setting:
         self.watermark = watermark_path(self.directory, NAME)
         watermark_file = WatermarkFile(self.watermark, self.disk)
         self.flusher = Flusher(self.runtime, 0.001, watermark_file, self.disk, background)
-        self.reports: list[str] = []
+        self.reports = Reports()
         self.files = JournalFiles(
             self.directory,
             NAME,
@@ -91,7 +92,7 @@ class Setting:
             preallocated,
             self.runtime,
             self.flusher,
-            lambda event, text: self.reports.append(event),
+            self.reports,
             self.disk,
             background,
         )
@@ -345,7 +346,7 @@ def test_files_a_full_disk_stops_the_next_file_only(tmp_path: Path) -> None:
     setting.write(FILE_HEADER_SIZE)
     with pytest.raises(StorageFailure, match="No space left"):
         setting.files.next_file(2, 2 * SIZE, 0, 3)
-    assert "2C-0003" in setting.reports
+    assert "2C-0003" in setting.reports.ids
     assert not list(setting.directory.glob("*.new"))
     setting.disk.full = False
     assert setting.files.step()

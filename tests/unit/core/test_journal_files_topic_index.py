@@ -11,6 +11,7 @@ from amps.journal.topic_index import make_topic_index
 from amps.server.core.journal_files import JournalFiles
 from tests.support.journals import journal
 from tests.support.records import RecordParts
+from tests.support.reports import Reports
 from tests.unit.core.test_journal_files import NAME, ScriptedDisk, Setting
 
 SIZE = 16 << 20
@@ -80,11 +81,10 @@ def test_a_journal_that_is_removed_meanwhile_leaves_no_index(files: JournalFiles
 
 def test_a_full_disk_is_reported_and_leaves_no_file(files: JournalFiles) -> None:
     files._disk = Full()
-    reports: list[tuple[str, str]] = []
-    files._report = lambda event, text: reports.append((event, text))
+    files._report = reports = Reports()
     while files.step():
         pass
-    assert [event for event, _ in reports] == ["2C-0004"]
+    assert reports.ids == ["2C-0013"]
     assert "No space left" in reports[0][1]
     assert not unfinished_path(index_of(files)).exists()
 
@@ -93,10 +93,9 @@ def test_a_damaged_journal_is_reported(files: JournalFiles) -> None:
     data = bytearray(full_journal(files).read_bytes())
     data[5000] ^= 1
     full_journal(files).write_bytes(data)
-    reports: list[str] = []
-    files._report = lambda event, text: reports.append(text)
+    files._report = reports = Reports()
     while files.step():
         pass
-    assert len(reports) == 1
-    assert "damaged at offset" in reports[0]
+    assert reports.ids == ["2C-0013"]
+    assert "damaged at offset" in reports[0][1]
     assert not index_of(files).exists()

@@ -18,6 +18,7 @@ from amps.server.core.journal_retention import JournalRetention
 from amps.server.shared.journal_floor import JournalFloor
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.records import RecordParts
+from tests.support.reports import Reports
 
 NAME = "journal"  # the name that Feeder gives its journal
 FILE_BYTES = 16384
@@ -41,13 +42,13 @@ class Setting:
         self.control = ControlPage()
         self.control.set_watermarks(feeder.journal.position, 0, 1, 4, 0)
         self.control.durable = feeder.journal.position
-        self.reports: list[tuple[str, str]] = []
+        self.reports = Reports()
         self.retention = JournalRetention(
             self.path,
             self.archive,
             NAME,
             self.control,
-            lambda *report: self.reports.append(report),
+            self.reports,
             Disk(),
             lambda number: path / "index",
         )

@@ -20,6 +20,7 @@ from amps.server.core.queue_checkpoints import QueueCheckpoints
 from amps.server.core.queue_starts import QueueStarts
 from amps.server.core.recovery_points import RecoveryPoints
 from tests.support.queue_world import FILE_BYTES, QUEUES, Queues, World
+from tests.support.reports import Reports
 
 
 def configured(
@@ -47,7 +48,7 @@ class Instance:
         self.world = world
         self.paths = directory / "I.queues.ack", directory / "I.queue.cache"
         self.control = SimpleNamespace(durable=0)
-        self.reports: list[tuple[str, str]] = []
+        self.reports = Reports()
         self.disk = Disk()
         self.checkpoints = QueueCheckpoints(
             CONFIGS,
@@ -55,7 +56,7 @@ class Instance:
             self.paths,
             cast(ControlPage, self.control),
             self.disk,
-            lambda event, text: self.reports.append((event, text)),
+            self.reports,
         )
         self.checkpoints.log_bytes_min = 2000
         self.checkpoints.slots_per_step = 7
@@ -94,7 +95,7 @@ class Instance:
                 journals,
                 self.position,
                 *self.paths,
-                lambda event, text: self.reports.append((event, text)),
+                self.reports,
             )
 
         starts = starts_of()
