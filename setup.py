@@ -30,7 +30,7 @@ from setuptools.command.build_ext import build_ext
 
 CORE = Path("amps/_core")
 BUILDS = {
-    "release": ["-O2", "-g0", "-DNDEBUG"],
+    "release": ["-O1", "-g0", "-DNDEBUG"],
     "develop": ["-O0", "-g0", "-DNDEBUG"],
     "debug": ["-O0", "-g", "-UNDEBUG"],
 }
@@ -39,8 +39,17 @@ if BUILD not in BUILDS:
     sys.exit(f"AMPS_BUILD is {BUILD!r}; set it to one of {', '.join(BUILDS)}, or unset it")
 JOBS = int(os.environ.get("AMPS_BUILD_JOBS") or os.cpu_count() or 1)
 
-# Modules that process no messages are optimized less, to shorten their compilation.
-NOT_HOT = {"expressions.aggregates", "journal.search", "queues.manager"}
+# Modules, or whole sub-packages, whose loops gain by more than -O1 (perf: queue-throughput, filters, Spark).
+# All others run as fast with -O1 and compile in 60 % of the time.
+HOT = {
+    "columns",
+    "delivery.delivery",
+    "expressions.machine",
+    "messages",
+    "queues.engine",
+    "queues.sender",
+    "sequencer.sequencer",
+}
 
 # The module with Cython's code for memory views, shared by all modules.
 SHARED_UTILITY = "amps._core._cython"
@@ -103,8 +112,8 @@ def extension(source: Path) -> Extension:
     """One extension module from one .pyx file."""
     flags = list(BUILDS[BUILD])
     name = ".".join(source.with_suffix("").parts)
-    if BUILD == "release" and name.removeprefix("amps._core.") in NOT_HOT:
-        flags[0] = "-O1"
+    if BUILD == "release" and HOT & {source.parent.name, f"{source.parent.name}.{source.stem}"}:
+        flags[0] = "-O2"
     return Extension(
         name,
         [str(source)],

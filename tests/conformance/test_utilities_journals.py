@@ -44,17 +44,18 @@ def test_transaction_log_16_1_layout(written: Written) -> None:
     assert lines[:3] == [
         f"File Name       : {written.first}",
         f"File Size       : {size}",
-        "Version         : amps-server::journal/v1",
+        "Version         : amps-server::journal/v2",
     ]
     extents = re.fullmatch(r"Extents         : (\[(\d+):(\d+)\])", lines[3])
     assert extents
     assert re.fullmatch(r"First Timestamp : \d{8}T\d{6}\.\d{6}Z", lines[4])
     assert re.fullmatch(r"Last Timestamp  : \d{8}T\d{6}\.\d{6}Z", lines[5])
     assert set(lines[6]) == {"_"}
-    entry = lines[7 : 7 + len(ENTRY_LABELS)]
-    assert [line.partition(":")[0].rstrip() for line in entry] == ENTRY_LABELS
+    labels = [*ENTRY_LABELS, "client name"]
+    entry = lines[7 : 7 + len(labels)]
+    assert [line.partition(":")[0].rstrip() for line in entry] == labels
     assert {line.index(" : ") for line in entry} == {len("correlation id byte count")}
-    footer = lines[7 + len(ENTRY_LABELS) :]
+    footer = lines[7 + len(labels) :]
     assert footer[0] == lines[6]
     total = re.fullmatch(r"Total Entries   : (\d+)", footer[1])
     used, rest = (int(line.partition(" : ")[2]) for line in footer[2:4])

@@ -41,7 +41,7 @@ def test_each_payload_is_read_by_its_message_type(
         for n, payload in enumerate(payloads)
     ]
     path.write_bytes(journal(parts, 16384, finished=True))
-    rows = RecordRows(("payload",), None, 3)
+    rows = RecordRows(("payload",), 3)
     fields = PayloadFields(rows, FIELDS)
     shown = {b"red": types[0], b"blue": types[1]}
     records = RecordColumns(rows, lambda topic, message_type: fields.number_of(shown[topic]))

@@ -476,7 +476,7 @@ def test_without_pyspark(log: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     environment = {"PYTHONPATH": f"{tmp_path}:{package_path()}"}
     with PipelineRun(tmp_path, "archive", "--help", **environment) as run:
-        said = run.finish()
+        said = " ".join(run.finish().split())
     for word in ("PARQUET", "-current", "-again", "-verify", "-master", "-dry-run", "Nothing is removed"):
         assert word in said
     with PipelineRun(tmp_path, "archive", log, tmp_path / "parquet", **environment) as run:

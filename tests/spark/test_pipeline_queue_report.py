@@ -336,7 +336,7 @@ def test_unknown_figures_are_reported(spark: "SparkSession", served: ServerProce
     for path in served.journal_directory.glob("*.journal"):
         (tmp_path / path.name).symlink_to(path)
     alone = report_of(spark, tmp_path)
-    assert "Test.queues.ack is not there" in alone.notes[-1]
+    assert "Test.queues.ack does not exist" in alone.notes[-1]
     figures = figures_of(alone, "Q")
     assert (figures.entered, figures.depth) == (24, 0)
     assert "is not known" in figures.notes[0]

@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from amps._core.journal.reader import LogMissing
+from amps._core.values.value import publisher_id
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.spark.streaming_errors import StreamReadError
@@ -61,7 +62,7 @@ def test_rows_are_those_of_a_batch_read(log: Directory) -> None:
     for row, record in zip(rows, log.records, strict=True):
         assert (row["position"], row["bookmark"]) == (record.position, bookmark(record))
         assert (row["topic"], row["message_type"], row["kind"]) == (*record.topic, "publish")
-        assert (row["payload"], row["publisher"]) == (record.payload, str(record.publisher_id))
+        assert (row["payload"], publisher_id(row["publisher"])) == (record.payload, record.publisher_id)
 
 
 def test_records_that_are_not_durable_come_later(log: Directory) -> None:

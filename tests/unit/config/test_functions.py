@@ -150,7 +150,7 @@ def test_a_module_that_cannot_be_loaded_stops_the_start(tmp_path: Path) -> None:
         (function("f", "nothing"), 7, "'nothing' is no function of the module 'mine'"),
         (function("f", "text"), 7, "'text' is no function of the module 'mine'"),
         (function("f", "double", of="yours"), 6, "no module 'yours' is declared; declare it in Modules"),
-        (function("concat", "double"), 5, "CONCAT is taken"),
+        (function("concat", "double"), 5, "CONCAT is a built-in function"),
         (function("f(", "double"), 5, "letters, digits and _"),
         (
             function("f", "double", "<ParameterCount>2</ParameterCount>"),

@@ -498,7 +498,7 @@ def number(op: str, argument: int = 0) -> int:
         ([number("CONST"), number("AND_JUMP", 0), number("END")], "backwards"),
         ([number("CONST"), number("AND_JUMP", 9), number("CONST"), number("END")], "out of the code"),
         ([number("CONST"), number("AND_JUMP", 2), number("END")], "differs by the way"),
-        ([number("CONST"), number("JUMP", 3), number("CONST"), number("END")], "never comes to"),
+        ([number("CONST"), number("JUMP", 3), number("CONST"), number("END")], "never reaches"),
         ([number("CONST"), number("CONST"), number("ADD"), number("END")], "stack of 2, not 1"),
     ],
 )

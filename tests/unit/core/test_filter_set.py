@@ -348,7 +348,7 @@ def test_filter_set_reading_has_no_more_time_than_evaluating() -> None:
 
 def test_filter_set_refuses_inconsistent_arguments() -> None:
     program = compile_filter("/a = 1").program
-    with pytest.raises(ValueError, match="an equality"):
+    with pytest.raises(ValueError, match="exactly one equality"):
         Filter(program, "x", (), True, False, False, True)
     made: Any = FilterSet(evaluation())
     with pytest.raises(KeyError):

@@ -394,7 +394,7 @@ def test_destination(text: str, usage: Usage, destination: tuple[bytes, ...]) ->
         ("/a[1]/b", Usage.FIELD, 0, "a constructed field cannot have a subscript"),
         ("/a HINT OPTIONAL", Usage.FIELD, 3, "HINT is not allowed here"),
         ("SUM(/a) AS /a", Usage.ENRICHMENT, 0, "SUM aggregates"),
-        ("/a OF PREVIOUS AS /a", Usage.FIELD, 0, "OF PREVIOUS belongs"),
+        ("/a OF PREVIOUS AS /a", Usage.FIELD, 0, "OF PREVIOUS is allowed only in"),
         ("[t]./a AS /a", Usage.ENRICHMENT, 0, "a field with [topic]"),
         ("NOSUCH() AS /a", Usage.FIELD, 0, "there is no function NOSUCH"),
     ],

@@ -97,8 +97,8 @@ def test_tags_of_fix_are_numbers(numeric: bool) -> None:
 @pytest.mark.parametrize(
     ("kind", "separator", "said"),
     [
-        (NvfixType, 256, "no byte"),
-        (NvfixType, -1, "no byte"),
+        (NvfixType, 256, "is not a byte"),
+        (NvfixType, -1, "is not a byte"),
         (NvfixType, 61, "give another"),
         (FixType, 48, "'0'"),
     ],

@@ -67,7 +67,7 @@ def test_each_subscriber_gets_the_messages_of_its_symbol(
 
 def test_a_library_is_checked_against_the_same_messages(corpus: Corpus) -> None:
     verify(Orjson(), corpus)
-    with pytest.raises(PeerError, match="orjson says"):
+    with pytest.raises(PeerError, match="orjson returns"):
         verify(Orjson(), inverted(corpus))
 
 

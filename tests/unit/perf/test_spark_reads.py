@@ -107,7 +107,7 @@ def test_a_read_with_another_answer_has_no_result(tmp_path: Path) -> None:
     scenario = prepared(tmp_path, (100, 7, 8), (100, 7, 8), (100, 7, 9))
     assert scenario.measure(named("amps-fields-1"), Settings(), tmp_path).values["messages_per_s"] == 50
     scenario.measure(named("spark-json-2"), Settings(), tmp_path)
-    with pytest.raises(PeerError, match=r"answers \(100, 7, 9\), another one \(100, 7, 8\)"):
+    with pytest.raises(PeerError, match=r"returns \(100, 7, 9\), another read \(100, 7, 8\)"):
         scenario.measure(named("amps-columns-1"), Settings(), tmp_path)
 
 
