@@ -19,7 +19,7 @@ from amps.server.records import KIND_QUEUE_SUBSCRIBE
 from tests.support.feed import Feed, Feeder
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import SECOND_NS, QueueSettings
-from tests.support.records import HEADER_BYTES, RecordParts
+from tests.support.records import EXPIRY, HEADER_BYTES, NO_EXPIRATION, RecordParts, element
 
 START_NS = 1_750_000_000_000_000_000
 QUEUES = [
@@ -56,9 +56,9 @@ class Stage:
         self.now_ns = START_NS
         self.sequence = 0
 
-    def publish(self, topic: str) -> None:
+    def publish(self, topic: str, **parts: Any) -> None:
         self.sequence += 1
-        self.feeder.push(Feed(0, self.sequence, topic, RecordParts(payload=b"{}", publisher_id=1)))
+        self.feeder.push(Feed(0, self.sequence, topic, RecordParts(payload=b"{}", publisher_id=1, **parts)))
 
     def leave_room(self, room_bytes: int) -> None:
         """Publish to a topic without queues, until at most that much room is left in the journal."""
@@ -107,6 +107,20 @@ def test_a_message_expires_in_the_turn_of_a_delivery_at_most_once(stage: Stage) 
     stage.publish("TM")
     assert stage.deliveries() == 1
     assert stage.adapter.manager.states(EXPIRING) == []
+
+
+@pytest.mark.parametrize("expiration_s", [0, 1, 60, NO_EXPIRATION])
+def test_an_absolute_expiry_replaces_the_lifetime(stage: Stage, expiration_s: int) -> None:
+    """docs/files.md: the element for absolute expiry. Replicated messages will have it."""
+    expiry = element(EXPIRY, START_NS + 5 * SECOND_NS)
+    stage.publish("TL", extension=expiry, expiration_s=expiration_s)
+    stage.turn()
+    stage.now_ns += 5 * SECOND_NS - 1
+    stage.turn()
+    assert len(stage.adapter.manager.states(LEASING)) == 1
+    stage.now_ns += 1
+    stage.turn()
+    assert stage.adapter.manager.states(LEASING) == []
 
 
 def test_the_journal_takes_records_again(stage: Stage) -> None:
