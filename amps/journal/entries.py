@@ -73,6 +73,8 @@ class Entry(NamedTuple):
     """Names of the instances that it has passed, separated by line feeds; empty for a message published here."""
     previous_position: int | None
     """Log position of the previous record of the same key; None: the record does not have it."""
+    client_id: int
+    """Name id of the client that published it; 0: no client did."""
 
     @property
     def kind_name(self) -> str:

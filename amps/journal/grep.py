@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from amps._core.journal.search import TOPIC_HOLDS_TEXT, TOPIC_WANTED, RecordSearch
 from amps._core.values.value import derived_publisher_id, publisher_id
-from amps.journal.entries import FLAG_NUMBERED_BY_SERVER, KIND_NAMES, Entry
+from amps.journal.entries import KIND_NAMES, Entry
 from amps.journal.layout import PREFIXES, entry_text, entry_values
 from amps.journal.opening import Stream
 
@@ -96,9 +96,7 @@ class Query:
         """True if an entry matches. text: its full text. publishers: the ids of the clients in its journal."""
         found = self._holds(text, functools.cache(lambda: entry_values(entry)))
         if found and self.clients:
-            found = entry.publisher_id in publishers or (
-                bool(entry.flags & FLAG_NUMBERED_BY_SERVER) and entry.source_txid in publishers
-            )
+            found = entry.publisher_id in publishers or entry.client_id in publishers
         return found is not self.invert
 
     def _holds(self, text: bytes, values: Callable[[], bytes]) -> bool:
@@ -195,6 +193,7 @@ def _frame(message_type: bytes) -> bytes:
                 b"name",
                 b"",
                 None,
+                0,
             )
         )
         for kind in (0, *KIND_NAMES)

@@ -31,6 +31,8 @@ HEADER_BYTES = _HEADER.size
 NO_EXPIRATION = 0xFFFFFFFF
 NAME_BYTES_MAX = 60_000
 """Limit of a client name, and of a user name: both are in one record."""
+RESERVED_NAMES = "amps-server: "
+"""How the names of the server's own sessions begin. No client may log on under such a name."""
 
 KIND_DECLARE_TOPIC = 257
 KIND_LOGON = 258

@@ -21,7 +21,7 @@ import numpy
 
 from amps._core.columns.columns import NO_LIMIT
 from amps._core.journal.reader import FILE_HEADER_SIZE, LogDamaged, LogFile, LogMissing, LogOfOtherVersion
-from amps._core.journal.search import TopicIndexReader, find_message, places
+from amps._core.journal.search import TopicIndexReader, find_message, last_name, places
 from amps._core.journal.writer import IndexDamaged, IndexReader
 from amps.journal.files import JournalHeader, read_header
 from amps.journal.listing import read_index
@@ -303,7 +303,9 @@ def _splits(log: _Log, header: JournalHeader, plan: Plan) -> list[Split]:
     if selection.names_topics and not log.is_newest(header):
         topic_index = log.topic_index(header)
         if topic_index is not None:
-            last_name_offset = 0 if index is None else index.last_name_offset
+            last_name_offset = (
+                last_name(log.open(header.number), end) if index is None else index.last_name_offset
+            )
             return _topic_splits(log, header, topic_index, selection, first, end, last_name_offset)
     size = log.options.split_bytes
     if index is not None:

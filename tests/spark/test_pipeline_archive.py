@@ -73,13 +73,8 @@ def journal_rows(spark: "SparkSession", journals: Path, **options: str) -> "Data
 
 
 def check_same(spark: "SparkSession", journals: Path, parquet: Path, before: int | None = None) -> int:
-    """Check that the archive has exactly the rows of the journals, or of those before a position. Return their
-    number.
-
-    Names of publishers are not compared: a server writes them when a journal is full, and rows that were archived
-    before keep the numbers.
-    """
-    ours = journal_rows(spark, journals).drop("publisher")
+    """Check that the archive has exactly the rows of the journals, or of those before a position. Return how many."""
+    ours = journal_rows(spark, journals)
     if before is not None:
         ours = ours.where(f"position < {before}")
     theirs = parquet_rows(spark, parquet)

@@ -177,8 +177,13 @@ def test_a_topic_index_leaves_out_other_topics(tmp_path: Path, monkeypatch: pyte
         topic_index_path(path, NAME, number).write_bytes(make_topic_index(large.journal(number)))
     after = Read(path, topic="topic-4")
     assert after.column("position") == wanted
+    assert after.column("publisher") == before.column("publisher")
+    assert set(after.column("publisher")) <= set(NAMES.values())
     assert after.total("bytes_read") < before.total("bytes_read") * 0.7
     assert Read(path, topic="^none").rows == []
+    for index in path.glob("*[0-9].index"):
+        index.unlink()
+    assert Read(path, topic="topic-4").column("publisher") == before.column("publisher")
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,9 @@ cdef class RecordColumns:
         """Learn the name of a name record. False: the record is malformed."""
         if not name_record_fits(record):
             return False
-        _, name_id, text = name_of_record(record)
-        self.batch.learn_name(name_id, _shown_name(text))
+        if self.batch.columns >> RECORD_PUBLISHER & 1:
+            _, name_id, text = name_of_record(record)
+            self.batch.learn_name(name_id, _shown_name(text))
         return True
 
     def advance(self):

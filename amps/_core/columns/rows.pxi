@@ -261,7 +261,8 @@ cdef class RecordRows:
     cdef bint is_full(self) noexcept nogil:
         """Whether the batch is full. Columns whose texts are always short are not counted."""
         return self.rows == self.rows_max or self.bytes_max <= (
-            self.text_columns[RECORD_TOPIC].used + self.text_columns[RECORD_MESSAGE_TYPE].used + self.payload_bytes
+            self.text_columns[RECORD_TOPIC].used + self.text_columns[RECORD_MESSAGE_TYPE].used
+            + self.text_columns[RECORD_PUBLISHER].used + self.payload_bytes
         )
 
     cdef void set_null(self, int column) noexcept nogil:

@@ -68,10 +68,10 @@ cdef class RecordSearch:
 
         publishers: ids; one of them is the publisher id or, if the server numbered the message, the name id of the
         client. bookmark: (publisher id, sequence). txid: the transaction id. texts: one of them is in the payload (with
-        `whole_record`: in the bytes of correlation id, user id, SOW key and payload, or in the client name), or
-        `text_bookmark` is the bookmark. topic_flags(topic, message_type): the flags of a topic. TOPIC_WANTED: its
-        entries can match. TOPIC_HOLDS_TEXT: its entries count as containing one of the texts. first_number, end_number:
-        entry numbers, the latter excluded. include_noops: no-op records match too.
+        `whole_record`: in the bytes of correlation id, user id, SOW key and payload, in the client name or in the
+        replication path), or `text_bookmark` is the bookmark. topic_flags(topic, message_type): the flags of a topic.
+        TOPIC_WANTED: its entries can match. TOPIC_HOLDS_TEXT: its entries count as containing one of the texts.
+        first_number, end_number: entry numbers, the latter excluded. include_noops: no-op records match too.
         """
         cdef uint64_t index
         self.publisher_count = len(publishers)
@@ -140,8 +140,9 @@ cdef class RecordSearch:
                 return True
         if self.whole_record:
             name = names.get(record_client_id(record), NOTHING)
+            path = names.get(extension_word(record, EXTENSION_PATH, 0), NOTHING)
             for needle in self.needles:
-                if needle in name:
+                if needle in name or needle in path:
                     return True
         return False
 
@@ -256,6 +257,7 @@ cdef class RecordWalker:
             self.names.get(record_client_id(record), NOTHING),
             self.names.get(extension_word(record, EXTENSION_PATH, 0), NOTHING),
             previous if previous else None,
+            record_client_id(record),
         )
 
     cdef const RecordHeader* current(self) noexcept:

@@ -98,6 +98,17 @@ def places(LogFile file, uint64_t end, uint64_t step):
     return found
 
 
+def last_name(LogFile file, uint64_t end):
+    """File offset of the last name record before the file offset `end`, 0 = none. Raises the errors of `places`."""
+    cdef SplitSearch state
+    state.offset = FILE_HEADER_BYTES
+    state.ready = 0
+    state.end = state.stop_at = min(end, file.size)
+    state.last_topic_offset = state.last_name_offset = state.publisher_id = state.sequence = 0
+    find_split_fetching(&state, file)
+    return state.last_name_offset
+
+
 def find_message(LogFile file, uint64_t first, uint64_t end, uint64_t publisher_id, uint64_t sequence):
     """File offset of the record with that bookmark; None if there is none. Raises the exceptions of `places`.
 

@@ -174,6 +174,8 @@ def _only_place(disk: Disk, places: list[JournalPlace], report: Report) -> Journ
     for surplus in places[1:]:
         try:
             same = read_header(first.path) == read_header(surplus.path)
+        except LogOfOtherVersion as other:
+            raise RecoveryRefused(str(other)) from other
         except LogDamaged:
             same = False
         if not same:

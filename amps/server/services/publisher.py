@@ -13,6 +13,7 @@ it sets its sleep flag only while it waits for the core itself.
 """
 
 import asyncio
+import hashlib
 import itertools
 import os
 import time
@@ -34,6 +35,7 @@ from amps.server.records import (
     KIND_LOGON,
     KIND_SPILLED_PUBLISH,
     NAME_BYTES_MAX,
+    RESERVED_NAMES,
     control_record,
     raw_control_record,
 )
@@ -121,8 +123,10 @@ class Publisher:
 
     def session(self, name: str) -> Session:
         """Make a session, under a name that describes its purpose."""
-        # Longer than clients' names may be, so that no client can take it over.
-        made = Session(f"{self._config.name} {name}".ljust(NAME_BYTES_MAX + 1), len(self._sessions))
+        text = f"{RESERVED_NAMES}{self._config.name} {name}"
+        if len(text.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX:
+            text = RESERVED_NAMES + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        made = Session(text, len(self._sessions))
         self._sessions.append(made)
         return made
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 
 from amps._core.values.value import derived_publisher_id, publisher_id
-from amps.server.records import KIND_LOGON, NAME_BYTES_MAX, control_record
+from amps.server.records import KIND_LOGON, NAME_BYTES_MAX, RESERVED_NAMES, control_record
 from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
 from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
@@ -89,6 +89,8 @@ class Logon:
         client_name = text_of(header, "client_name") or connection.name
         if max(len(client_name.encode()), len(decision.identity.encode())) > NAME_BYTES_MAX:
             raise CommandFailure("auth failure", "the client name or user name is too long")
+        if client_name.startswith(RESERVED_NAMES):
+            raise CommandFailure("auth failure", f"names that begin with '{RESERVED_NAMES}' are the server's own")
         connection.identity = decision.identity
         connection.message_type = message_type
         connection.client_version = text_of(header, "version")

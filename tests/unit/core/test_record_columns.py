@@ -3,6 +3,7 @@
 import itertools
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from amps._core.journal.search import find_message, places
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from tests.support.journals import START_POSITION, journal, name_payload
-from tests.support.records import KIND_NAME, RecordParts
+from tests.support.records import EXPIRY, KIND_NAME, RecordParts, element
 
 SIZE = 1 << 16
 NUMBERS = {"position", "timestamp", "sequence", "expiration"}
@@ -166,6 +167,36 @@ def test_many_publishers_have_their_names(make: Callable[..., LogFile]) -> None:
     records.seek(FILE_HEADER_SIZE, file.size)
     assert records.advance() == STOPPED_FINISHED
     assert table(rows)["publisher"] == [b"n%d" % known for known in range(1, 200)]
+
+
+def test_the_first_name_of_a_publisher_stays(make: Callable[..., LogFile]) -> None:
+    names = [RecordParts(name_payload(5, text), kind=KIND_NAME) for text in (b"anna", b"bert")]
+    found = walk(make([*names, RecordParts(publisher_id=5, sequence=1)]))
+    assert found["publisher"] == [b"anna"]
+
+
+def test_a_name_of_other_bytes_than_utf8(make: Callable[..., LogFile]) -> None:
+    name = RecordParts(name_payload(5, b"a\xff"), kind=KIND_NAME)
+    assert walk(make([name, RecordParts(publisher_id=5, sequence=1)]))["publisher"] == ["a\ufffd".encode()]
+
+
+def test_long_names_fill_a_batch(make: Callable[..., LogFile]) -> None:
+    """An Arrow column of texts holds 2 GiB."""
+    name = RecordParts(name_payload(5, b"\xff" * 60_000), kind=KIND_NAME)
+    file = make([name, *[RecordParts(publisher_id=5, sequence=number) for number in range(1, 101)]], 1 << 20)
+    rows = RecordRows(bytes_max=1 << 20)
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    assert records.advance() == STOPPED_FULL
+    assert rows.rows == -(-(1 << 20) // 180_000)
+
+
+def test_an_absolute_expiry_replaces_the_lifetime(make: Callable[..., LogFile]) -> None:
+    expiries = [5 * 10**9, (1 << 64) - 1, 1 << 63, 0]
+    message = RecordParts(publisher_id=5, sequence=1, expiration_s=3, timestamp_ns=10**9)
+    file = make([replace(message, extension=element(EXPIRY, expiry)) for expiry in expiries])
+    assert walk(file)["expiration"] == [5_000_000, None, None, 4_000_000]
 
 
 def test_a_malformed_name_record_is_damage(make: Callable[..., LogFile]) -> None:

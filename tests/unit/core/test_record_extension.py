@@ -1,6 +1,7 @@
 """The extension area of records and the names of a journal: docs/files.md."""
 
 import mmap
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amps._core.journal.reader import FILE_HEADER_SIZE, LogDamaged, LogFile
-from amps._core.journal.search import RecordSearch, RecordWalker, places
-from amps._core.journal.writer import IndexBuilder, LogWriter, scan_file
+from amps._core.journal.search import RecordSearch, RecordWalker, find_message, places
+from amps._core.journal.writer import IndexBuilder, IndexDamaged, IndexReader, LogWriter, scan_file
 from amps._core.values.value import publisher_id
 from amps.journal.entries import Entry, JournalFile
+from amps.journal.layout import entry_text
+from amps.server.records import KIND_LOGON
 from tests.support.feed import Feed, Feeder
 from tests.support.journals import START_POSITION, journal, name_payload
 from tests.support.records import (
@@ -305,3 +308,161 @@ def test_a_text_search_finds_the_name_of_the_client(tmp_path: Path) -> None:
     with JournalFile(path) as file:
         search = RecordSearch(texts=[b"ann"], whole_record=True, topic_flags=lambda topic, kind: 1)
         assert [entry.payload for entry in file.entries(search)] == [b"x"]
+
+
+def test_a_text_search_finds_the_replication_path_and_the_client_of_a_replicated_message(
+    tmp_path: Path,
+) -> None:
+    path = written(
+        tmp_path,
+        RecordParts(name_payload(12, b"west\neast", name_class=3), kind=KIND_NAME),
+        RecordParts(b"x", publisher_id=5, sequence=1, extension=element(PATH, 12)),
+        RecordParts(b"y", publisher_id=6, flags=1, extension=element(SOURCE, 11, 77) + element(CLIENT, 13)),
+    )
+    with JournalFile(path) as file:
+        search = RecordSearch(texts=[b"east"], whole_record=True, topic_flags=lambda topic, kind: 1)
+        assert [entry.payload for entry in file.entries(search)] == [b"x"]
+        assert [entry.payload for entry in file.entries(RecordSearch(publishers=[13]))] == [b"y"]
+    assert [entry.client_id for entry in entries_of(path)] == [5, 13]
+    assert [entry.source_txid for entry in entries_of(path)] == [0, 77]
+
+
+def test_texts_of_an_entry_end_with_the_name_of_the_client(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        RecordParts(name_payload(5, b"anna"), kind=KIND_NAME),
+        RecordParts(name_payload(12, b"west\neast", name_class=3), kind=KIND_NAME),
+        RecordParts(b"x", publisher_id=5, sequence=1, extension=element(PATH, 12)),
+        RecordParts(b"y", publisher_id=6, sequence=1),
+    )
+    named, unnamed = (entry_text(entry) for entry in entries_of(path))
+    assert re.search(
+        rb"rep path byte count +: 9\nrep path +: \[west\neast\]\nclient name +: \[anna\]\n$", named
+    )
+    assert re.search(rb"rep path byte count +: 0\nrep path +: \[\]\n$", unnamed)
+
+
+# --- which records need a name ----------------------------------------------------------------------------
+
+
+def test_a_numbered_message_names_the_client(tmp_path: Path) -> None:
+    """The publisher id is derived then; the name is that of the session."""
+    feeder = Feeder(tmp_path, FILE_BYTES)
+    client = element(CLIENT, publisher_id("p1"))
+    feeder.push(Feed(1, 0, "a", RecordParts(b"x", publisher_id=99, flags=1, extension=client)))
+    feeder.turn(2000, 0)
+    (entry,) = entries_of(feeder.journal_storage.path(0))
+    assert (entry.publisher_id, entry.client_name) == (99, b"p1")
+
+
+def test_a_change_of_the_transient_log_writes_no_name(tmp_path: Path) -> None:
+    feeder = Feeder(tmp_path, FILE_BYTES)
+    for sequence in range(1, 60):
+        publish(feeder, 0, sequence, 900, "plain/1")
+    assert len(feeder.transient_storage.numbers) > 2
+    paths = [feeder.transient_storage.path(number) for number in feeder.transient_storage.numbers]
+    assert [names_in(path) for path in (feeder.journal_storage.path(0), *paths)] == [[]] * (len(paths) + 1)
+
+
+def test_a_large_message_gets_a_file_with_room_for_its_name(tmp_path: Path) -> None:
+    """The file is exactly as large as was asked for."""
+    feeder = Feeder(tmp_path, FILE_BYTES)
+    asked: list[int] = []
+    storage = feeder.journal_storage
+    make = storage.next_file
+
+    def exactly(number: int, start: int, minimum_bytes: int, first_txid: int) -> tuple[int, None]:
+        asked.append(minimum_bytes)
+        storage.size_bytes = minimum_bytes
+        return make(number, start, minimum_bytes, first_txid)
+
+    storage.next_file = exactly  # type: ignore[method-assign]
+    publish(feeder, 0, 1)
+    publish(feeder, 3, 1, 3 * FILE_BYTES)
+    assert feeder.sequencer.change_journal()
+    found = scan_file(
+        storage.path(1).read_bytes(), feeder.journal.start_position - len(storage.path(1).read_bytes())
+    )
+    assert found.finished
+    assert names_in(storage.path(1)) == [(publisher_id("p3"), b"p3")]
+    assert asked[0] > 3 * FILE_BYTES
+
+
+def test_a_refused_message_leaves_its_publisher_unnamed(tmp_path: Path) -> None:
+    feeder = Feeder(tmp_path, FILE_BYTES)
+    publish(feeder, 0, 1)
+    publish(feeder, 0, 2, FILE_BYTES - 4096 - 1200)
+    storage = feeder.journal_storage
+    prepare, storage.prepare_file = storage.prepare_file, lambda number, minimum_bytes: 0  # type: ignore
+    publish(feeder, 1, 1, 2000)
+    assert feeder.sequencer.refuses
+    storage.prepare_file = prepare  # type: ignore[method-assign]
+    assert feeder.sequencer.try_next_journal()
+    feeder.send_control(("p1", "user"), KIND_LOGON, 1)
+    publish(feeder, 1, 1, 2000)
+    entries = [entry for number in storage.numbers for entry in entries_of(storage.path(number))]
+    assert [entry.client_name for entry in entries] == [b"p0", b"p0", b"p1"]
+    assert (
+        sum(names_in(storage.path(number)).count((publisher_id("p1"), b"p1")) for number in storage.numbers)
+        == 1
+    )
+
+
+# --- limits and damage ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "sound"), [(65_536, True), (65_537, False)])
+def test_the_longest_name(tmp_path: Path, length: int, sound: bool) -> None:
+    path = tmp_path / "inst.0000000003.journal"
+    name = RecordParts(name_payload(5, b"n" * length), kind=KIND_NAME)
+    path.write_bytes(journal([name, RecordParts(b"x", publisher_id=5, sequence=1)], 1 << 18))
+    assert scan_file(LogFile(str(path)), START_POSITION).damaged is not sound
+    if sound:
+        assert entries_of(path)[0].client_name == b"n" * length
+
+
+def test_unknown_tags_are_accepted_any_number_of_times(tmp_path: Path) -> None:
+    area = struct.pack("<HH3s", 0, 3, b"abc") * 2 + element(6) * 2 + element(EXPIRY, 5)
+    (entry,) = entries_of(written(tmp_path, RecordParts(b"x", publisher_id=5, extension=area)))
+    assert (entry.expiry_ns, entry.payload) == (5, b"x")
+
+
+def test_a_chain_stops_at_a_damaged_name_and_at_itself(tmp_path: Path) -> None:
+    record = RecordParts(name_payload(7, b"a"), kind=KIND_NAME)
+    path = written(tmp_path, RecordParts(b"x", txid=1), record)
+    file = LogFile(str(path))
+    (offset,) = [at for at in range(FILE_HEADER_SIZE, 5000, 8) if file.read(at + 64, 2) == b"\x12\0"]
+    assert file.names_before(offset) == {7: b"a"}
+    image = bytearray(path.read_bytes())
+    image[offset + 80 + 24] ^= 1
+    path.write_bytes(bytes(image))
+    with pytest.raises(LogDamaged, match="no intact name record"):
+        LogFile(str(path)).names_before(offset)
+    itself = replace(record, payload=name_payload(7, b"a", previous=offset))
+    path = written(tmp_path, RecordParts(b"x", txid=1), itself)
+    with pytest.raises(LogDamaged, match="no intact name record"):
+        LogFile(str(path)).names_before(offset)
+
+
+def test_records_behind_damage_are_sound_ones(tmp_path: Path) -> None:
+    """A record whose area is malformed is none of them, though its checksum is right."""
+    good = RecordParts(b"x", publisher_id=5, sequence=1)
+    bad = replace(good, sequence=2, extension=b"\1")
+    path = written(tmp_path, good, bad, bad, replace(good, sequence=3))
+    found = scan_file(LogFile(str(path)), START_POSITION)
+    file = LogFile(str(path))
+    offsets = [
+        at for at in range(FILE_HEADER_SIZE, 5500, 8) if file.read(at + 40, 8) == (3).to_bytes(8, "little")
+    ]
+    assert found.valid_after == offsets[0]
+    assert find_message(file, FILE_HEADER_SIZE, file.size, 5, 2) is None
+
+
+def test_an_index_of_the_first_version_is_not_used(tmp_path: Path) -> None:
+    feeder = Feeder(tmp_path, FILE_BYTES)
+    publish(feeder, 0, 1)
+    image = bytearray(feeder.journal.index.to_bytes())  # type: ignore[union-attr]
+    IndexReader(bytes(image), True)
+    image[8:12] = (1).to_bytes(4, "little")
+    with pytest.raises(IndexDamaged, match="version"):
+        IndexReader(bytes(image), True)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.journal.reader import FILE_HEADER_SIZE, LogCursor, build_file_header
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogCursor, LogFile, build_file_header
+from amps._core.journal.writer import scan_file
 from amps._core.values.value import publisher_id
 from amps.journal.disk import Disk
 from amps.journal.names import (
@@ -122,6 +123,12 @@ def test_recovery_later_records_prove_the_watermark(tmp_path: Path) -> None:
 
 
 # Directories as a crash may leave them
+
+
+def test_recovery_knows_the_names_in_the_newest_journal(directory: Directory) -> None:
+    """A core that goes on in it does not write them again."""
+    newest = LogFile(str(directory.journal(directory.numbers[-1])))
+    assert directory.recover().name_ids == scan_file(newest, newest.start_position).name_ids != set()
 
 
 def test_recovery_of_nothing(tmp_path: Path) -> None:
