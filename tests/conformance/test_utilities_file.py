@@ -65,5 +65,5 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 
 def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
     path = tmp_path / "a[1].journal"
-    path.write_bytes(b"AMPSOJNL\1\0\0\0")
+    path.write_bytes(b"AMPSOJNL\2\0\0\0")
     assert run("file_kinds", path).lines == ["a[1].journal: AMPS journal 2.0"]

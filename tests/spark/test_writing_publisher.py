@@ -143,7 +143,10 @@ def test_a_repeated_task_adds_what_is_missing(
         write(options, numbered(unique, run), breaking_off(rows_for(topic, 5000), 3000))
     found = len(logged_rows(uri_of(shared), topic))
     assert 0 < found <= 3000
-    assert write(options, numbered(unique, run), rows_for(topic, 5000)) == Written(5000, found)
+    again = write(options, numbered(unique, run), rows_for(topic, 5000))
+    # The server may still have read messages of the closed connection after they were counted.
+    assert again.rows == 5000
+    assert found <= again.found <= 3000
     assert bodies(logged_rows(uri_of(shared), topic)) == expected(5000)
 
 
