@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.support.journals import names_in
 from tests.support.peer import ConnectionClosed, Message, PeerError, RawClient, bodies_of
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
@@ -266,3 +267,19 @@ def _is_alive(client: RawClient) -> bool:
     except (OSError, PeerError):
         return False
     return True
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_transaction_log_6_a_restart_names_no_publisher_again(start_server: StartServer, killed: bool) -> None:
+    """docs/files.md: a name record stands once in each file, also after a restart or SIGKILL."""
+    server = start_server(log_topics=("t1",))
+    for sequence in (1, 2):
+        with Peers("ada") as peers:
+            peers.logged_on(server, name="ada").publish_persisted("t1", [b"{}"], sequence)
+        if killed:
+            server.kill_all()
+        else:
+            server.stop()
+        server.start()
+    names = [text for _, text in names_in(server.journals()[0])]
+    assert names.count(b"ada") == 1

@@ -1,7 +1,10 @@
 """Journals made byte by byte, without a server and without the code under test."""
 
-from amps._core.journal.reader import build_file_header
-from tests.support.records import KIND_END_OF_FILE, KIND_TOPIC, RecordParts, padded
+import struct
+from pathlib import Path
+
+from amps._core.journal.reader import FILE_HEADER_SIZE, build_file_header
+from tests.support.records import KIND_END_OF_FILE, KIND_NAME, KIND_TOPIC, RecordParts, padded
 
 START_POSITION = 40_000
 TOPIC_HASHES = (77, 78)
@@ -36,3 +39,17 @@ def journal(parts: list[RecordParts], size: int, *, finished: bool = False) -> b
         data += padded(place.to_bytes(sealed=True))
     assert len(data) <= size
     return bytes(data).ljust(size, b"\0")
+
+
+def names_in(path: Path) -> list[tuple[int, bytes]]:
+    """All name records of a file, found without the code under test."""
+    data = path.read_bytes()
+    at = FILE_HEADER_SIZE
+    found = []
+    while at + 80 <= len(data) and (length := struct.unpack_from("<I", data, at)[0]):
+        if struct.unpack_from("<H", data, at + 64)[0] == KIND_NAME:
+            payload = data[at + 80 : at + length]
+            assert struct.unpack_from("<II", payload, 16) == (1, len(payload) - 24)
+            found.append((struct.unpack_from("<Q", payload, 8)[0], payload[24:]))
+        at += (length + 7) // 8 * 8
+    return found

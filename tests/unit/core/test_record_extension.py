@@ -18,7 +18,7 @@ from amps.journal.entries import Entry, JournalFile
 from amps.journal.layout import entry_text
 from amps.server.records import KIND_LOGON
 from tests.support.feed import Feed, Feeder
-from tests.support.journals import START_POSITION, journal, name_payload
+from tests.support.journals import START_POSITION, journal, name_payload, names_in
 from tests.support.records import (
     CLIENT,
     EXPIRY,
@@ -157,20 +157,6 @@ def publish(feeder: Feeder, publisher: int, sequence: int, size: int = 10, topic
     parts = RecordParts(b"x" * size, publisher_id=publisher_id(f"p{publisher}"))
     feeder.push(Feed(publisher, sequence, topic, parts))
     feeder.turn(2000, 0)
-
-
-def names_in(path: Path) -> list[tuple[int, bytes]]:
-    """All name records of a file, found without the code under test."""
-    data = path.read_bytes()
-    at = FILE_HEADER_SIZE
-    found = []
-    while at + 80 <= len(data) and (length := struct.unpack_from("<I", data, at)[0]):
-        if struct.unpack_from("<H", data, at + 64)[0] == KIND_NAME:
-            payload = data[at + 80 : at + length]
-            assert struct.unpack_from("<II", payload, 16) == (1, len(payload) - 24)
-            found.append((struct.unpack_from("<Q", payload, 8)[0], payload[24:]))
-        at += (length + 7) // 8 * 8
-    return found
 
 
 def test_each_publisher_is_named_once_per_journal(tmp_path: Path) -> None:
