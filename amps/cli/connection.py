@@ -21,10 +21,10 @@ from click.core import ParameterSource
 
 from amps.cli.options import option
 from amps.client import Client
-from amps.client.auth import Authenticator
-from amps.client.command import check_text
 from amps.client.errors import ConnectionException
-from amps.client.stores import PublishStore
+from amps.client.protocol.command import check_text
+from amps.client.protocol.store_interfaces import PublishStore
+from amps.client.servers.auth import Authenticator
 from amps.client.uri import parse_uri
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from amps.client import Client, Message
+from amps.client.blocking.sending import left_until
 from amps.client.errors import ConnectionException, DisconnectedException, TimedOutException
-from amps.client.rivals import Rivals
-from amps.client.sending import left_until
+from amps.client.servers.rivals import Rivals
 from amps.client.stores import MemoryPublishStore
 
 FIRST_DELAY_S = 0.05

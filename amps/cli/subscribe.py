@@ -25,7 +25,7 @@ from amps.client import (
     Message,
     MessageStream,
 )
-from amps.client.options import BookmarkSubscribeArgs
+from amps.client.protocol.options import BookmarkSubscribeArgs
 
 COPY_TIMEOUT_S = 30.0
 COPY_LOGON_OPTIONS = "ack_conflation=10ms"

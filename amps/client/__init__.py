@@ -7,18 +7,20 @@
         client.publish("orders", {"id": 1})
         client.publish_flush()
 
-The names below are the public ones. Internally, `engine` is the protocol without input or output, `sync` is the
-blocking front end on it, and `stores` keeps the state that survives a reconnect. Times are in seconds.
+The names below are the public ones. The sub-packages, each importing only those after it:
 
-What may not live here: the server, its configuration and its message types, which are never imported. Rules of the
-protocol are only in `engine` and the modules that it combines (`engine_state`, `inbound`, `outbound`). These open no
-socket, start no thread and read no clock. Sockets are in `transport`, threads and locks in `runtime` and `sending`.
+- `blocking`: the blocking front end, `Client`, with its threads and sockets.
+- `frontend`: what all front ends share.
+- `stores`: the state that survives a reconnect.
+- `protocol`: the engine, which has all rules of the protocol and no input or output.
+- `servers`: the choice of a server and authentication. `payloads`: codecs of bodies.
+
+Times are in seconds. What may not live here: the server, its configuration and its message types, which are never
+imported. The engine opens no socket, starts no thread and reads no clock.
 """
 
-from amps.client.auth import Authenticator, DefaultAuthenticator
-from amps.client.codecs import Codec
-from amps.client.command import Command
-from amps.client.engine_types import ClientStats
+from amps.client.blocking.client import Client
+from amps.client.blocking.streams import MessageStream
 from amps.client.enums import (
     DEFAULT,
     EPOCH,
@@ -71,11 +73,14 @@ from amps.client.errors import (
     UnknownException,
     UsageException,
 )
-from amps.client.message import Handler, Message
-from amps.client.options import QueryArgs, SubscribeArgs
-from amps.client.stores import BookmarkStore, MemoryPublishStore, PublishStore
-from amps.client.streams import MessageStream
-from amps.client.sync import Client
+from amps.client.payloads.codecs import Codec
+from amps.client.protocol.command import Command
+from amps.client.protocol.engine_types import ClientStats
+from amps.client.protocol.message import Handler, Message
+from amps.client.protocol.options import QueryArgs, SubscribeArgs
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.servers.auth import Authenticator, DefaultAuthenticator
+from amps.client.stores import MemoryPublishStore
 
 __all__ = [
     "DEFAULT",

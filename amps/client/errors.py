@@ -8,7 +8,7 @@ too. Four exceptions keep a deprecated name as a class in between: catching `Bad
 After a `CommandException` the client stays usable: one command was refused, nothing else.
 """
 
-from amps.client.message import Message
+from amps.client.protocol.message import Message
 
 
 class AMPSException(Exception):

@@ -26,8 +26,8 @@ from amps.client import (
     MessageStream,
     TimedOutException,
 )
-from amps.client.options import BookmarkSubscribeArgs
-from amps.client.rivals import Rivals
+from amps.client.protocol.options import BookmarkSubscribeArgs
+from amps.client.servers.rivals import Rivals
 from amps.spark.streaming_errors import StreamReadError
 from amps.spark.streaming_options import EPOCH, NOW, ServerOptions
 from amps.spark.streaming_ranges import LogRange

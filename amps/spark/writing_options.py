@@ -28,7 +28,7 @@ from typing import Literal, cast
 from pyspark.sql import types as sql
 
 from amps.client import AMPSException
-from amps.client.command import check_text
+from amps.client.protocol.command import check_text
 from amps.client.uri import parse_uri
 from amps.spark.writing_errors import WriteOptionError
 from amps.spark.writing_numbers import (

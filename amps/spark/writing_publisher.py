@@ -31,7 +31,7 @@ from amps.client import (
     StoreFullException,
     TimedOutException,
 )
-from amps.client.rivals import Rivals
+from amps.client.servers.rivals import Rivals
 from amps.spark.writing_connection import PASSING, check_recorded, log_on
 from amps.spark.writing_errors import WriteError
 from amps.spark.writing_numbers import Numbering

@@ -18,7 +18,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from amps.client import Client
-from amps.client.rivals import FIRST_WAIT_S, Rivals
+from amps.client.servers.rivals import FIRST_WAIT_S, Rivals
 from amps.spark.streaming_connection import LogReader
 from amps.spark.streaming_errors import StreamReadError
 from amps.spark.streaming_options import ServerOptions, stream_options
@@ -446,7 +446,7 @@ def test_a_connection_without_answers(start_server: StartServer) -> None:
 def test_another_client_of_its_name_is_not_ended_at_once(
     start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader whose name was taken waits before it takes it back (amps/client/rivals.py), and misses nothing."""
+    """A reader whose name was taken waits before it takes it back (servers/rivals.py), and misses nothing."""
     server = start_server(log_topics=("^L/",))
     bodies = numbered(0, 100)
     publish(uri_of(server), "L/t", bodies)

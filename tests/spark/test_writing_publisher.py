@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from amps.client import AMPSException, Client, MemoryPublishStore
-from amps.client.rivals import FIRST_WAIT_S, Rivals
+from amps.client.servers.rivals import FIRST_WAIT_S, Rivals
 from amps.spark.writing_errors import WriteError
 from amps.spark.writing_numbers import Numbering
 from amps.spark.writing_options import WriteOptions, parse_options
@@ -469,7 +469,7 @@ def test_a_server_that_has_lost_acknowledged_rows(
 def test_a_name_that_another_client_takes_is_taken_back_later(
     shared: ServerProcess, topic: str, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """amps/client/rivals.py: it waits first, and writes each row once."""
+    """amps/client/servers/rivals.py: it waits first, and writes each row once."""
     waits: list[float] = []
     wait_s = Rivals.wait_s
 

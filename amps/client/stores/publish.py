@@ -9,82 +9,10 @@ store.
 
 import threading
 from collections.abc import Callable
-from typing import Literal, Protocol
 
-from amps._core.wire.framing import parse_header
-from amps.client.command import Command
 from amps.client.errors import PublishStoreGapException, StoreException, StoreFullException
-
-OnFullStore = Literal["wait", "raise"]
-
-
-class PublishStore(Protocol):
-    """The interface of a publish store, as the engine and the clients use it. Thread-safe."""
-
-    error_on_publish_gap: bool
-    on_full: OnFullStore
-
-    def open(self, client_name: str) -> None:
-        """Bind the store to a client name; StoreException if it belongs to another."""
-
-    def store(self, command: Command) -> int:
-        """Assign and return `command.sequence`; keep the encoded command. Raises StoreFullException if full."""
-
-    def sync(self, sequence: int) -> None:
-        """Make everything up to this number durable; called before publish returns."""
-
-    def discard_up_to(self, sequence: int) -> None:
-        """Discard everything up to this number. After a number above all known ones, numbering continues above it."""
-
-    def replay(self, replayer: Callable[[bytes, int], None]) -> None:
-        """Call `replayer` with each kept frame and its number, in ascending order."""
-
-    def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
-        """Call `replayer` for one number; return False if it is not kept."""
-
-    def find(self, sequence: int) -> Command | None:
-        """Return the command with this number; None if the store does not keep it any more."""
-
-    def unpersisted_count(self) -> int:
-        """The number of messages kept."""
-
-    def lowest_unpersisted(self) -> int:
-        """The lowest kept number; 0 = none."""
-
-    def highest_unpersisted(self) -> int:
-        """The highest kept number; 0 = none."""
-
-    def last_persisted(self) -> int:
-        """The highest number known to be persisted; 0 = none."""
-
-    def set_discard_listener(self, fn: Callable[[int], None] | None) -> None:
-        """Call `fn` with the last persisted number whenever it rises."""
-
-    def close(self) -> None:
-        """Close the store; it is not used afterwards."""
-
-
-def command_from_frame(frame: bytes) -> Command:
-    """Return the publish or delete command in a stored frame."""
-    payload = frame[4:]
-    fields, body_at = parse_header(payload)
-    command = Command(
-        str(fields["cmd"]),
-        fields.get("topic"),
-        filter=fields.get("filter"),
-        bookmark=fields.get("bookmark"),
-        sow_key=fields.get("sow_key"),
-        sow_keys=fields.get("sow_keys"),
-        correlation_id=fields.get("correlation_id"),
-        expiration=fields.get("expiration"),
-        sequence=fields.get("seq"),
-        options=fields.get("opts", ""),
-        ack_type=fields.get("ack_type", ""),
-        data=payload[body_at:],
-    )
-    if command.command == "p":
-        command.command = "publish"
-    return command
+from amps.client.protocol.command import Command, command_from_frame
+from amps.client.protocol.store_interfaces import OnFullStore
 
 
 class MemoryPublishStore:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from amps.client import Command
-from amps.client.engine import Engine
-from amps.client.engine_types import Deliver, EngineConfig, Event, Route, RouteKind
+from amps.client.protocol.engine import Engine
+from amps.client.protocol.engine_types import Deliver, EngineConfig, Event, Route, RouteKind
 from amps.client.uri import parse_uri
 from tests.unit.client.peer import Frame, encode, split_frames
 

@@ -22,7 +22,7 @@ from amps.client import (
     TimedOutException,
     UsageException,
 )
-from amps.client.transport import dial
+from amps.client.blocking.transport import dial
 from amps.client.uri import parse_uri
 from tests.support.certificates import Authority
 from tests.support.congestion import another_control, congestion_control

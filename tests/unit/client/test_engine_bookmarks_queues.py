@@ -3,7 +3,7 @@
 import pytest
 
 from amps.client import EPOCH, MOST_RECENT, NOW, Command, Message
-from amps.client.engine_types import Duplicate, Route, RouteKind, StreamEnd, TicketDone
+from amps.client.protocol.engine_types import Duplicate, Route, RouteKind, StreamEnd, TicketDone
 from tests.unit.client.harness import Harness
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import amps.client.engine
+import amps.client.protocol.engine
 from amps.client import AuthenticationException, Command, ConnectionState, DisconnectedException
-from amps.client.engine_types import Close, Phase, Retry, Ticket, TicketDone, TicketFailed
 from amps.client.errors import StreamException
+from amps.client.protocol.engine_types import Close, Phase, Retry, Ticket, TicketDone, TicketFailed
 from tests.support.server import package_path
 from tests.unit.client.harness import Harness, delivered
 from tests.unit.client.peer import encode
@@ -158,7 +158,7 @@ def test_a_lost_connection_fails_pending_commands_and_ends_every_route() -> None
 
 def test_client_70_the_engine_does_no_input_or_output() -> None:
     """client.md §21 70"""
-    source = Path(amps.client.engine.__file__).parent
+    source = Path(amps.client.protocol.engine.__file__).parent
     for module in (
         "engine.py",
         "engine_state.py",

@@ -10,8 +10,8 @@ from amps.client import (
     PublishStoreGapException,
     UsageException,
 )
-from amps.client.command import PublishTemplate
-from amps.client.engine_types import Close, FailedWrite, Phase, State, TicketFailed
+from amps.client.protocol.command import PublishTemplate
+from amps.client.protocol.engine_types import Close, FailedWrite, Phase, State, TicketFailed
 from tests.unit.client.harness import Harness
 from tests.unit.client.peer import split_frames
 

@@ -3,8 +3,16 @@
 import pytest
 
 from amps.client import AckType, Command, SubscriptionAlreadyExistsException
-from amps.client.engine_types import Deliver, Global, LastChance, Route, RouteKind, StreamEnd, TicketFailed
 from amps.client.errors import BadFilterException
+from amps.client.protocol.engine_types import (
+    Deliver,
+    Global,
+    LastChance,
+    Route,
+    RouteKind,
+    StreamEnd,
+    TicketFailed,
+)
 from tests.unit.client.harness import Harness, delivered
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from amps.client import EPOCH, Client, Command, MemoryPublishStore, MessageStream
-from amps.client.handlers import EventHandlers
+from amps.client.frontend.handlers import EventHandlers
 from tests.unit.client.peer import WAIT_S, ScriptedPeer
 from tests.unit.client.talk import LoggedOn, log_on, stream_of, subscribe, synchronise, wait_for
 

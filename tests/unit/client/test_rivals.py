@@ -8,8 +8,8 @@ import pytest
 
 from amps.cli.publishing import PublishFailed, ReliablePublisher
 from amps.client import AMPSException, Client, DisconnectedException
-from amps.client import rivals as rivals_module
-from amps.client.rivals import FIRST_WAIT_S, LONGEST_WAIT_S, NAME_IN_USE, QUIET_S, Rivals
+from amps.client.servers import rivals as rivals_module
+from amps.client.servers.rivals import FIRST_WAIT_S, LONGEST_WAIT_S, NAME_IN_USE, QUIET_S, Rivals
 from tests.support.server import StartServer
 
 

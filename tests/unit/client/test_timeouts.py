@@ -16,7 +16,7 @@ from amps.client import (
     MemoryPublishStore,
     TimedOutException,
 )
-from amps.client import transport as transports
+from amps.client.blocking import transport as transports
 from tests.support.certificates import Authority
 from tests.support.stuck import StuckServer
 from tests.unit.client.peer import Outcome

@@ -24,10 +24,10 @@ from amps.client import (
     UnknownException,
     UsageException,
 )
-from amps.client.bson import decode_bson, encode_bson
-from amps.client.codecs import codec_for
 from amps.client.errors import ConnectionException, exception_for
-from amps.client.options import option_names, split_keywords
+from amps.client.payloads.bson import decode_bson, encode_bson
+from amps.client.payloads.codecs import codec_for
+from amps.client.protocol.options import option_names, split_keywords
 from amps.client.uri import parse_uri
 
 

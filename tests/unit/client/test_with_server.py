@@ -6,7 +6,7 @@ import pytest
 
 from amps.client import EPOCH, Client
 from amps.client.errors import InvalidSubIdException
-from amps.client.message import Message
+from amps.client.protocol.message import Message
 from tests.support.server import StartServer
 
 

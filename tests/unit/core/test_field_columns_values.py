@@ -16,7 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: columns are Arrow's")
 
 from amps._core.columns.columns import FieldColumns
-from amps.client.bson import encode_bson
+from amps.client.payloads.bson import encode_bson
 from amps.spark.payload_schema import parse_ddl
 from tests.support.field_rows import one, rows_of
 

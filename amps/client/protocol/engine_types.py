@@ -12,7 +12,7 @@ from typing import Any
 
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import AMPSException
-from amps.client.message import Message
+from amps.client.protocol.message import Message
 
 
 class Phase(Enum):

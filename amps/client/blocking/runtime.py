@@ -22,9 +22,23 @@ import weakref
 from collections.abc import Callable
 from typing import Literal
 
-from amps.client.dispatcher import Dispatcher
-from amps.client.engine import Engine
-from amps.client.engine_types import (
+from amps.client.blocking.dispatcher import Dispatcher
+from amps.client.blocking.forking import RefusingLock, forked, watch
+from amps.client.blocking.sending import Sending, acquire_until, deadline_of, left_until
+from amps.client.blocking.streams import StreamBuffer
+from amps.client.blocking.threads import receive_loop, send_loop
+from amps.client.blocking.timers import process_timer
+from amps.client.blocking.transport import SocketTransport
+from amps.client.enums import ConnectionState, Timeout
+from amps.client.errors import (
+    AMPSException,
+    ConnectionException,
+    DisconnectedException,
+    TimedOutException,
+    UsageException,
+)
+from amps.client.protocol.engine import Engine
+from amps.client.protocol.engine_types import (
     Close,
     Deliver,
     Event,
@@ -37,21 +51,7 @@ from amps.client.engine_types import (
     TicketDone,
     TicketFailed,
 )
-from amps.client.enums import ConnectionState, Timeout
-from amps.client.errors import (
-    AMPSException,
-    ConnectionException,
-    DisconnectedException,
-    TimedOutException,
-    UsageException,
-)
-from amps.client.forking import RefusingLock, forked, watch
-from amps.client.message import Handler, Message
-from amps.client.sending import Sending, acquire_until, deadline_of, left_until
-from amps.client.streams import StreamBuffer
-from amps.client.threads import receive_loop, send_loop
-from amps.client.timers import process_timer
-from amps.client.transport import SocketTransport
+from amps.client.protocol.message import Handler, Message
 
 JOIN_S = 5.0
 

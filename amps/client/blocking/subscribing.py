@@ -4,13 +4,13 @@ handler."""
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack, overload
 
-from amps.client.command import Command
-from amps.client.commanding import Commanding
-from amps.client.engine_types import Route, RouteKind
+from amps.client.blocking.commanding import Commanding
+from amps.client.blocking.streams import MessageStream
 from amps.client.enums import DEFAULT, MOST_RECENT, AckType, Bookmark, Data, Timeout
-from amps.client.message import Handler, Message
-from amps.client.options import BookmarkSubscribeArgs, QueryArgs, SubscribeArgs, split_keywords
-from amps.client.streams import MessageStream
+from amps.client.protocol.command import Command
+from amps.client.protocol.engine_types import Route, RouteKind
+from amps.client.protocol.message import Handler, Message
+from amps.client.protocol.options import BookmarkSubscribeArgs, QueryArgs, SubscribeArgs, split_keywords
 
 
 class Subscribing(Commanding):

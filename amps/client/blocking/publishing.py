@@ -7,8 +7,8 @@ was sent or is queued for sending, and is in the store if there is one.
 import threading
 import time
 
-from amps.client.command import Command, PublishTemplate, check_base64, check_expiration, check_timeout
-from amps.client.commanding import Commanding
+from amps.client.blocking.commanding import Commanding
+from amps.client.blocking.sending import left_until
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
 from amps.client.errors import (
     AMPSException,
@@ -16,8 +16,14 @@ from amps.client.errors import (
     StoreFullException,
     TimedOutException,
 )
-from amps.client.sending import left_until
-from amps.client.stores.publish import PublishStore
+from amps.client.protocol.command import (
+    Command,
+    PublishTemplate,
+    check_base64,
+    check_expiration,
+    check_timeout,
+)
+from amps.client.protocol.store_interfaces import PublishStore
 
 MAX_TEMPLATES = 10_000
 

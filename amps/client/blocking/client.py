@@ -21,11 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
 
-from amps.client.auth import Authenticator, DefaultAuthenticator
-from amps.client.codecs import CODEC_NAMES, Codec, codec_named
-from amps.client.command import PublishTemplate, check_base64, check_number, check_text, check_timeout
-from amps.client.engine import Engine
-from amps.client.engine_types import ClientStats, EngineConfig, Ticket
+from amps.client.blocking.publishing import Publishing
+from amps.client.blocking.sending import acquire_until, left_until
+from amps.client.blocking.subscribing import Subscribing
+from amps.client.blocking.transport import dial
 from amps.client.enums import DEFAULT, ConnectionState, Timeout
 from amps.client.errors import (
     AlreadyConnectedException,
@@ -37,14 +36,20 @@ from amps.client.errors import (
     TimedOutException,
     UsageException,
 )
-from amps.client.message import Message
-from amps.client.options import OnFull, check_buffer
-from amps.client.publishing import Publishing
-from amps.client.sending import acquire_until, left_until
-from amps.client.stores.bookmark import BookmarkStore
-from amps.client.stores.publish import PublishStore
-from amps.client.subscribing import Subscribing
-from amps.client.transport import dial
+from amps.client.payloads.codecs import CODEC_NAMES, Codec, codec_named
+from amps.client.protocol.command import (
+    PublishTemplate,
+    check_base64,
+    check_number,
+    check_text,
+    check_timeout,
+)
+from amps.client.protocol.engine import Engine
+from amps.client.protocol.engine_types import ClientStats, EngineConfig, Ticket
+from amps.client.protocol.message import Message
+from amps.client.protocol.options import OnFull, check_buffer
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.uri import ConnectionUri, parse_uri
 from amps.version import VERSION
 

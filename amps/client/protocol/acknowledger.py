@@ -7,8 +7,8 @@ options are never merged: each is sent alone, after the plain ones of its topic.
 batches are due; it sends nothing.
 """
 
-from amps.client.command import Command
-from amps.client.engine_types import Route
+from amps.client.protocol.command import Command
+from amps.client.protocol.engine_types import Route
 
 
 class QueueAcknowledger:

@@ -15,8 +15,16 @@ Invariants:
 """
 
 from amps._core.wire.framing import FrameDecoder, encode_frame
-from amps.client.command import Command, PublishTemplate, check_text
-from amps.client.engine_types import (
+from amps.client.enums import AckType, ConnectionState
+from amps.client.errors import (
+    AMPSException,
+    DisconnectedException,
+    TimedOutException,
+    UsageException,
+    exception_for,
+)
+from amps.client.protocol.command import Command, PublishTemplate, check_text
+from amps.client.protocol.engine_types import (
     Close,
     EngineConfig,
     Event,
@@ -26,19 +34,10 @@ from amps.client.engine_types import (
     StreamEnd,
     Ticket,
 )
-from amps.client.enums import AckType, ConnectionState
-from amps.client.errors import (
-    AMPSException,
-    DisconnectedException,
-    TimedOutException,
-    UsageException,
-    exception_for,
-)
-from amps.client.inbound import Inbound
-from amps.client.options import join_options
-from amps.client.outbound import prepare
-from amps.client.stores.bookmark import BookmarkStore
-from amps.client.stores.publish import PublishStore
+from amps.client.protocol.inbound import Inbound
+from amps.client.protocol.options import join_options
+from amps.client.protocol.outbound import prepare
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.uri import ConnectionUri
 
 REPLAY_CHUNK_BYTES = 2**20

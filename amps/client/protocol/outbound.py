@@ -1,10 +1,10 @@
 """Completion of commands before they are sent: ids, defaults, acknowledgement types, resolved
 bookmarks."""
 
-from amps.client.command import QUERIES, SUBSCRIPTIONS, Command
-from amps.client.engine_types import Route, RouteKind
 from amps.client.enums import EPOCH, MOST_RECENT, AckType, Bookmark
-from amps.client.stores.bookmark import BookmarkStore
+from amps.client.protocol.command import QUERIES, SUBSCRIPTIONS, Command
+from amps.client.protocol.engine_types import Route, RouteKind
+from amps.client.protocol.store_interfaces import BookmarkStore
 from amps.journal.written_points import points_text
 
 _AWAITED = {

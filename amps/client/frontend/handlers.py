@@ -9,7 +9,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from amps.client.engine_types import (
+from amps.client.enums import ConnectionState
+from amps.client.errors import UsageException
+from amps.client.protocol.engine_types import (
     Deliver,
     Duplicate,
     Event,
@@ -19,9 +21,7 @@ from amps.client.engine_types import (
     Route,
     State,
 )
-from amps.client.enums import ConnectionState
-from amps.client.errors import UsageException
-from amps.client.message import Handler, Message
+from amps.client.protocol.message import Handler, Message
 
 
 class EventHandlers:

@@ -8,18 +8,18 @@ import threading
 import time
 from collections.abc import Iterable
 
-from amps.client.codecs import Codec, codec_for
-from amps.client.command import Command, check_text
-from amps.client.engine_types import Route, RouteKind, Ticket
+from amps.client.blocking.runtime import ClientRuntime
+from amps.client.blocking.sending import deadline_of, left_until
+from amps.client.blocking.streams import MessageStream, StreamBuffer
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
 from amps.client.errors import InvalidSubIdException
-from amps.client.message import Handler, Message
-from amps.client.options import OnFull, check_buffer, option_names
-from amps.client.outbound import awaited_by
-from amps.client.runtime import ClientRuntime
-from amps.client.sending import deadline_of, left_until
-from amps.client.stores.bookmark import BookmarkStore
-from amps.client.streams import MessageStream, StreamBuffer
+from amps.client.payloads.codecs import Codec, codec_for
+from amps.client.protocol.command import Command, check_text
+from amps.client.protocol.engine_types import Route, RouteKind, Ticket
+from amps.client.protocol.message import Handler, Message
+from amps.client.protocol.options import OnFull, check_buffer, option_names
+from amps.client.protocol.outbound import awaited_by
+from amps.client.protocol.store_interfaces import BookmarkStore
 from amps.client.uri import ConnectionUri
 
 _SUBSCRIBING = frozenset(

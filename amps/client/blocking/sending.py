@@ -16,16 +16,16 @@ import threading
 import time
 from queue import SimpleQueue
 
-from amps.client.command import check_timeout
-from amps.client.engine import Engine
-from amps.client.engine_types import Event
+from amps.client.blocking.forking import RefusingLock
+from amps.client.blocking.threads import SendQueue
+from amps.client.blocking.timers import process_timer
+from amps.client.blocking.transport import SocketTransport
 from amps.client.enums import Timeout
 from amps.client.errors import DisconnectedException, TimedOutException
-from amps.client.forking import RefusingLock
-from amps.client.handlers import EventHandlers
-from amps.client.threads import SendQueue
-from amps.client.timers import process_timer
-from amps.client.transport import SocketTransport
+from amps.client.frontend.handlers import EventHandlers
+from amps.client.protocol.command import check_timeout
+from amps.client.protocol.engine import Engine
+from amps.client.protocol.engine_types import Event
 
 BURST_GAP_S = 0.00005
 SEND_AT_BYTES = 64 * 1024

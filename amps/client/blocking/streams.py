@@ -12,12 +12,12 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Any, Protocol, Self
 
-from amps.client.command import Command
-from amps.client.engine_types import Route
 from amps.client.enums import Timeout
 from amps.client.errors import AMPSException, StreamException
-from amps.client.message import Message
-from amps.client.options import OnFull, check_buffer
+from amps.client.protocol.command import Command
+from amps.client.protocol.engine_types import Route
+from amps.client.protocol.message import Message
+from amps.client.protocol.options import OnFull, check_buffer
 
 INTERRUPT_CHECK_S = 1.0
 """The longest single wait of the main thread, in seconds. A signal that arrives between the interpreter's last check

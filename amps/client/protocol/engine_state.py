@@ -8,9 +8,11 @@ replay.
 import math
 
 from amps._core.wire.framing import FrameDecoder, build_header, encode_frame
-from amps.client.acknowledger import QueueAcknowledger
-from amps.client.command import Command
-from amps.client.engine_types import (
+from amps.client.enums import AckType, ConnectionState
+from amps.client.errors import AMPSException, DisconnectedException, UsageException
+from amps.client.protocol.acknowledger import QueueAcknowledger
+from amps.client.protocol.command import Command
+from amps.client.protocol.engine_types import (
     ClientStats,
     EngineConfig,
     Event,
@@ -22,11 +24,8 @@ from amps.client.engine_types import (
     Ticket,
     TicketFailed,
 )
-from amps.client.enums import AckType, ConnectionState
-from amps.client.errors import AMPSException, DisconnectedException, UsageException
-from amps.client.message import Message
-from amps.client.stores.bookmark import BookmarkStore
-from amps.client.stores.publish import PublishStore
+from amps.client.protocol.message import Message
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.uri import ConnectionUri
 
 _SEQUENCED = frozenset(("publish", "delta_publish", "sow_delete"))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Self
 
-from amps._core.wire.framing import build_header, encode_frame
+from amps._core.wire.framing import build_header, encode_frame, parse_header
 from amps.client.enums import DEFAULT, AckType, Bookmark, Data, Timeout
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*\Z")
@@ -383,3 +383,26 @@ class Command:
         frame = self._encoded or self.encode()
         self._encoded = None
         return frame
+
+
+def command_from_frame(frame: bytes) -> Command:
+    """Return the publish or delete command in a stored frame."""
+    payload = frame[4:]
+    fields, body_at = parse_header(payload)
+    command = Command(
+        str(fields["cmd"]),
+        fields.get("topic"),
+        filter=fields.get("filter"),
+        bookmark=fields.get("bookmark"),
+        sow_key=fields.get("sow_key"),
+        sow_keys=fields.get("sow_keys"),
+        correlation_id=fields.get("correlation_id"),
+        expiration=fields.get("expiration"),
+        sequence=fields.get("seq"),
+        options=fields.get("opts", ""),
+        ack_type=fields.get("ack_type", ""),
+        data=payload[body_at:],
+    )
+    if command.command == "p":
+        command.command = "publish"
+    return command

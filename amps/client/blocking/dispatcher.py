@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from amps.client.engine_types import Deliver, Event
+from amps.client.protocol.engine_types import Deliver, Event
 
 
 class Dispatcher:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgpack
 import orjson
 
-from amps.client.bson import decode_bson, encode_bson
+from amps.client.payloads.bson import decode_bson, encode_bson
 
 
 class Codec(Protocol):

@@ -9,9 +9,9 @@ import weakref
 from queue import SimpleQueue
 from typing import Literal, Protocol
 
-from amps.client.engine_types import Route
+from amps.client.blocking.transport import SocketTransport
 from amps.client.errors import AMPSException, DisconnectedException, StreamException
-from amps.client.transport import SocketTransport
+from amps.client.protocol.engine_types import Route
 
 SendQueue = SimpleQueue[Route | Literal["stop"] | None]
 """Requests to the sending thread: None to send, a route to end, `stop`."""

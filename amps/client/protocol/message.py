@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
 from amps._core.wire.framing import parse_header
-from amps.client.codecs import codec_for, convert, json_loads
 from amps.client.enums import AckType
+from amps.client.payloads.codecs import codec_for, convert, json_loads
 
 T = TypeVar("T")
 

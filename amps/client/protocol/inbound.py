@@ -10,8 +10,17 @@ reported as LastChance; a message that cannot be parsed ends the connection.
 from typing import Any
 
 from amps._core.wire.framing import FrameTooLarge, HeaderError, parse_header
-from amps.client.engine_state import EngineState
-from amps.client.engine_types import (
+from amps.client.enums import AckType, ConnectionState
+from amps.client.errors import (
+    AMPSException,
+    AuthenticationException,
+    DisconnectedException,
+    PublishStoreGapException,
+    StreamException,
+    exception_for,
+)
+from amps.client.protocol.engine_state import EngineState
+from amps.client.protocol.engine_types import (
     Close,
     Deliver,
     Duplicate,
@@ -26,16 +35,7 @@ from amps.client.engine_types import (
     TicketDone,
     TicketFailed,
 )
-from amps.client.enums import AckType, ConnectionState
-from amps.client.errors import (
-    AMPSException,
-    AuthenticationException,
-    DisconnectedException,
-    PublishStoreGapException,
-    StreamException,
-    exception_for,
-)
-from amps.client.message import Message
+from amps.client.protocol.message import Message
 
 MAX_CHALLENGES = 32
 
