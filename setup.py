@@ -42,6 +42,7 @@ JOBS = int(os.environ.get("AMPS_BUILD_JOBS") or os.cpu_count() or 1)
 # Modules, or whole sub-packages, whose loops gain by more than -O1 (perf: queue-throughput, filters, Spark).
 # All others run as fast with -O1 and compile in 60 % of the time.
 HOT = {
+    "client.traffic",
     "columns",
     "delivery.delivery",
     "expressions.machine",

@@ -199,7 +199,7 @@ class Client(Publishing, Subscribing):
 
     @ack_batch_size.setter
     def ack_batch_size(self, value: int) -> None:
-        self._engine.config = replace(self._engine.config, ack_batch_size=value)
+        self._engine.set_ack_batch_size(value)
 
     @property
     def ack_timeout(self) -> float | None:
@@ -216,6 +216,7 @@ class Client(Publishing, Subscribing):
         transport = self._transport
         return replace(
             self._engine.stats,
+            messages_out=self._outbox.frames,
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out - (transport.unsent_bytes if transport is not None else 0),
             handler_errors=self._handler_errors,

@@ -56,9 +56,16 @@ class Publishing(Commanding):
         published again. Bytes that a slow server has not read when the call returns are sent by a thread of the client.
         """
         if expiration is None and correlation_id is None and sow_key is None:
+            sequence = self._outbox.publish(topic, data)
+            if sequence >= 0:
+                return sequence
+            if sequence < -1:
+                self._send_publish()
+                return -2 - sequence
             template = self._templates.get(topic)
             if template is None:
                 template = self._templates[topic] = PublishTemplate("publish", topic)
+                self._outbox.learn(topic, template.header)
                 if len(self._templates) > MAX_TEMPLATES:
                     self._templates.clear()
         else:
@@ -93,16 +100,15 @@ class Publishing(Commanding):
         try:
             with self._lock:
                 sequence = engine.publish_body(template, body)
-                pending_bytes = engine.pending_bytes
         except StoreFullException:
             sequence = self._publish_when_room(template, body, deadline or self._deadline(timeout))
-            pending_bytes = engine.pending_bytes
         except AMPSException:
             self._check_usable()
             raise
         if store is not None:
             store.sync(sequence)
-        self._sent_publish(pending_bytes)
+        self._outbox.note_publish()
+        self._send_publish()
         return sequence
 
     def _publish_when_room(self, template: PublishTemplate, body: bytes, deadline: float | None) -> int:

@@ -147,8 +147,10 @@ class ClientRuntime(Sending):
                     client._run_event(event)
 
             self._dispatcher = Dispatcher(self._name, run, self._dispatch_settings[1])
+        transport.outbox = self._outbox
         with self._lock:
             self._transport = transport
+            self._outbox.blocked = transport.behind
             self._leaving = False
             made(time.monotonic())
             events = self._engine.events()

@@ -25,6 +25,7 @@ from amps.client.errors import (
     InvalidTransportOptionsException,
     TimedOutException,
 )
+from amps.client.protocol.traffic import Outbox
 from amps.client.uri import ConnectionUri
 from amps.same_host import send_unpaced
 
@@ -51,10 +52,22 @@ class SocketTransport:
         self._poll_out.register(sock, select.POLLOUT)
         self._begun = memoryview(b"")  # the rest of a chunk that the socket accepted in part
         self._waiting: deque[bytes] = deque()
-        self.behind = False
-        """Whether bytes not sent by the deadline are kept, or no more bytes can be sent."""
+        self.outbox: Outbox | None = None
+        """The client's outbox, which is blocked while the transport is behind."""
+        self._behind = False
         self.broken = False
         """Whether no more bytes can be sent."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether bytes not sent by the deadline are kept, or no more bytes can be sent."""
+        return self._behind
+
+    @behind.setter
+    def behind(self, behind: bool) -> None:
+        self._behind = behind
+        if self.outbox is not None:
+            self.outbox.blocked = behind
 
     @property
     def unsent_bytes(self) -> int:

@@ -14,7 +14,9 @@ Invariants:
   arrive for it are reported as LastChance.
 """
 
-from amps._core.wire.framing import FrameDecoder, encode_frame
+from dataclasses import replace
+
+from amps._core.wire.framing import encode_frame
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import (
     AMPSException,
@@ -24,6 +26,7 @@ from amps.client.errors import (
     exception_for,
 )
 from amps.client.protocol.command import Command, PublishTemplate, check_text
+from amps.client.protocol.engine_state import SEQUENCE_DIGITS
 from amps.client.protocol.engine_types import (
     Close,
     EngineConfig,
@@ -41,8 +44,6 @@ from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.uri import ConnectionUri
 
 REPLAY_CHUNK_BYTES = 2**20
-SEPARATE_BODY_BYTES = 2**16
-SEQUENCE_DIGITS = 20
 ABANDONED_REMEMBERED = 1000
 
 _READY = Phase.READY
@@ -65,7 +66,7 @@ class Engine(Inbound):
         """Note that a transport is connected; nothing is sent yet."""
         self.phase = Phase.CONNECTED
         self._uri = uri
-        self._decoder = FrameDecoder(self.config.max_message_bytes)
+        self._reader = self._new_reader()
         self._silent_since = now
         self.dismissal = self.lost_by = None
         self._events.append(State(ConnectionState.CONNECTED))
@@ -76,7 +77,8 @@ class Engine(Inbound):
             return
         self.phase = Phase.DISCONNECTED
         self.lost_by = error
-        self._out, self.pending_bytes, self._deferred = [], 0, []
+        self.outbox.clear()
+        self._deferred = []
         self._next_beat = self._silence_s = self._logon = None
         self._events.append(State(ConnectionState.DISCONNECTED))
         routes = self.routes()
@@ -122,15 +124,12 @@ class Engine(Inbound):
         """Return the bytes to send, in order; the caller must write all of them."""
         if self.phase is Phase.REPLAYING:
             self._feed_replay()
-        out = self._out
-        self._out = []
-        self.pending_bytes = 0
-        return out
+        return self.outbox.take()
 
     @property
     def has_outgoing(self) -> bool:
         """Whether `outgoing` would return any bytes."""
-        return bool(self._out) or self.phase is Phase.REPLAYING
+        return bool(self.outbox.pending_bytes) or self.phase is Phase.REPLAYING
 
     def events(self) -> list[Event]:
         """Return the events since the last call, in order."""
@@ -145,7 +144,7 @@ class Engine(Inbound):
 
     def _feed_replay(self) -> None:
         store = self._publish_store
-        while store is not None and self.pending_bytes < REPLAY_CHUNK_BYTES:
+        while store is not None and self.outbox.pending_bytes < REPLAY_CHUNK_BYTES:
             # Acknowledgements may have discarded the message at the cursor: continue with the lowest one kept.
             self._replay_at = max(self._replay_at, store.lowest_unpersisted())
             if self._replay_at > store.highest_unpersisted():
@@ -260,7 +259,7 @@ class Engine(Inbound):
         return self._send_command(command)
 
     def publish_body(self, template: PublishTemplate, body: bytes) -> int:
-        """The fast path for publishing: send one body with a prebuilt header."""
+        """Send one body with a prebuilt header; `Outbox.publish` does it where nothing has to be decided."""
         size_bytes = len(template.sequenced) + SEQUENCE_DIGITS + len(body)
         if size_bytes > self.config.max_message_bytes:
             self._check_size(size_bytes)
@@ -271,25 +270,14 @@ class Engine(Inbound):
             return 0
         if self.phase is not _READY:
             self._check_numbered(template.command)
-        command = Command.from_template(template, body)
-        sequence = self._publish_store.store(command)
-        if self.phase is _READY:  # else the replay sends it
-            frame = command.take_encoded()
-            self._out.append(frame)
-            self.pending_bytes += len(frame)
-            self.stats.messages_out += 1
-        return sequence
+        return self._send_numbered(template.sequenced, body)
 
     def _publish_plain(self, header: bytes, body: bytes) -> None:
         length = (len(header) + len(body)).to_bytes(4, "big")
         if self.phase is not _READY:
             self._send(b"%b%b%b" % (length, header, body))
-        elif len(body) > SEPARATE_BODY_BYTES:  # avoids a copy of a large body
-            self._append(length + header)
-            self._out.append(body)
-            self.pending_bytes += len(body)
         else:
-            self._append(b"%b%b%b" % (length, header, body))
+            self.outbox.add_parts(length + header, body)
 
     def abandon(self, ticket: Ticket, now: float) -> None:
         """Give up waiting for a ticket: cancel the subscription or query it started and ignore its late answer."""
@@ -344,6 +332,11 @@ class Engine(Inbound):
         self._send_acks(
             self._acks.add(topic, bookmark, options, route, now, self.config.ack_batch_size, timeout_s)
         )
+
+    def set_ack_batch_size(self, size: int) -> None:
+        """Change the number of queue acknowledgements in a batch."""
+        self.config = replace(self.config, ack_batch_size=size)
+        self._acks.review()
 
     def set_global(self, command: str, wanted: bool) -> None:
         """Start or stop reporting messages of this type also as Global events."""

@@ -7,13 +7,14 @@ replay.
 
 import math
 
-from amps._core.wire.framing import FrameDecoder, build_header, encode_frame
+from amps._core.wire.framing import encode_frame
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import AMPSException, DisconnectedException, UsageException
 from amps.client.protocol.acknowledger import QueueAcknowledger
-from amps.client.protocol.command import Command
+from amps.client.protocol.command import Command, numbered_frame
 from amps.client.protocol.engine_types import (
     ClientStats,
+    Deliver,
     EngineConfig,
     Event,
     LastChance,
@@ -25,9 +26,11 @@ from amps.client.protocol.engine_types import (
     TicketFailed,
 )
 from amps.client.protocol.message import Message
-from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, frame_log_of
+from amps.client.protocol.traffic import FrameReader, Outbox
 from amps.client.uri import ConnectionUri
 
+SEQUENCE_DIGITS = 20
 _SEQUENCED = frozenset(("publish", "delta_publish", "sow_delete"))
 
 
@@ -38,10 +41,12 @@ class EngineState:
         self, config: EngineConfig, publish_store: PublishStore | None, bookmark_store: BookmarkStore | None
     ) -> None:
         self.config = config
-        self.phase = Phase.DISCONNECTED
+        self.outbox = Outbox(config.max_message_bytes)
+        self.outbox.numbered = publish_store is not None
+        self.outbox.log = frame_log_of(publish_store)
+        self._phase = Phase.DISCONNECTED
         self.stats = ClientStats()
         self.server_version: str | None = None
-        self.pending_bytes = 0
         self.dismissal: DisconnectedException | None = None
         """Why the server closes, or has closed, the connection; `reason` is the server's text."""
         self.lost_by: AMPSException | None = None
@@ -50,8 +55,7 @@ class EngineState:
         self._bookmark_store = bookmark_store
         self._globals: set[str] = set()
         self._uri: ConnectionUri | None = None
-        self._decoder = FrameDecoder(config.max_message_bytes)
-        self._out: list[bytes] = []
+        self._reader = self._new_reader()
         self._deferred: list[bytes] = []
         self._events: list[Event] = []
         self._tickets: dict[str, Ticket] = {}
@@ -70,6 +74,19 @@ class EngineState:
         self._silence_s: float | None = None
         self._acks = QueueAcknowledger()
 
+    def _new_reader(self) -> FrameReader:
+        return FrameReader(self.config.max_message_bytes, Message, Deliver)
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the connection."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: Phase) -> None:
+        self._phase = phase
+        self.outbox.ready = phase is Phase.READY
+
     @property
     def logged_on(self) -> bool:
         """Whether a logon has succeeded on this connection."""
@@ -87,9 +104,7 @@ class EngineState:
         return str(self._ids)
 
     def _append(self, frame: bytes) -> None:
-        self._out.append(frame)
-        self.pending_bytes += len(frame)
-        self.stats.messages_out += 1
+        self.outbox.add(frame)
 
     def _send(self, frame: bytes) -> None:
         if self.phase in (Phase.REPLAYING, Phase.LOGGING_ON):
@@ -123,18 +138,28 @@ class EngineState:
 
     def _send_command(self, command: Command) -> int:
         """Encode and send a command. One that changes stored state is numbered by the store; return its number."""
-        store = self._publish_store
-        if store is None or command.command not in _SEQUENCED:
+        if self._publish_store is None or command.command not in _SEQUENCED:
             frame = command.encode()
             self._check_size(len(frame) - 4)
             self._send(frame)
             return 0
         self._check_numbered(command.command)
         command.ack_type |= AckType.PERSISTED
-        self._check_size(len(build_header(command.header())) + len(command.data) + 24)
-        sequence = store.store(command)
+        return self._send_numbered(*command.numbered_parts())
+
+    def _send_numbered(self, start: bytes, body: bytes) -> int:
+        """Store and send a frame; `start` is its header up to the number. Return its number."""
+        store = self._publish_store
+        assert store is not None
+        self._check_size(len(start) + SEQUENCE_DIGITS + 1 + len(body))
+        if self.phase is Phase.READY and self.outbox.log is not None:
+            # Number and place in the output are one step: `Outbox.publish` does not wait for this thread.
+            sequence = self.outbox.add_numbered(start, body)
+            if sequence:
+                return sequence
+        sequence = store.append(start, body)
         if self.phase is Phase.READY:  # else the replay sends it
-            self._append(command.take_encoded())
+            self._append(numbered_frame(start, sequence, body))
         return sequence
 
     def _send_unsubscribe(self, sub_id: str | None, query_id: str | None) -> None:

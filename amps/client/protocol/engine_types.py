@@ -13,6 +13,7 @@ from typing import Any
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import AMPSException
 from amps.client.protocol.message import Message
+from amps.client.protocol.traffic import AckBatch
 
 
 class Phase(Enum):
@@ -81,7 +82,8 @@ class Route:
     remaining: int | None = None
     max_backlog: int | None = None
     bookmarked: bool = False
-    unsent_acks: int = 0
+    ack_batch: AckBatch | None = None
+    """The batch to which messages add themselves; see `QueueAcknowledger`."""
     closed: bool = False
     cancelled: bool = False
 

@@ -39,9 +39,6 @@ from amps.client.protocol.message import Message
 
 MAX_CHALLENGES = 32
 
-_PUBLISH_START = b'{"c":"p",'
-_SIDS = b'"sids":"'
-_SIDS_WITHIN = 1024
 _ACK_TYPES = {kind.name.lower(): kind for kind in AckType if kind.name}
 
 
@@ -54,41 +51,22 @@ class Inbound(EngineState):
             return
         self._silent_since = now
         try:
-            self._decoder.feed(data)
+            self._reader.feed(data)
             self._receive_frames(now)
         except (FrameTooLarge, HeaderError) as error:
             self.phase = Phase.CLOSED
             self._events.append(Close(StreamException(f"corrupt data from the server: {error}")))
 
     def _receive_frames(self, now: float) -> None:
-        # Every delivered message passes this loop. A publish for one known subscription is routed by its
-        # `sids` alone, without parsing the header. After a brace, `sids` might be part of the body.
-        next_frame = self._decoder.next_frame
-        fast = self._fast
-        last: Route | None = None
-        batch: list[Message] = []
-        count = content = 0
-        while (payload := next_frame()) is not None:
-            count += 1
-            if payload.startswith(_PUBLISH_START):
-                at = payload.find(_SIDS, 0, _SIDS_WITHIN)
-                if at > 0 and payload.find(b"}", 0, at) < 0:
-                    start = at + 8
-                    route = fast.get(payload[start : payload.find(b'"', start)])
-                    if route is not None:
-                        content += 1
-                        if route is not last:
-                            last = route
-                            batch = []
-                            self._events.append(Deliver(route, batch))
-                        batch.append(Message(payload, route, "publish"))
-                        continue
-            last = None
+        # The reader delivers the publishes for one known subscription by itself.
+        reader = self._reader
+        frames, content = reader.frames, reader.content
+        while (payload := reader.next(self._fast, self._events)) is not None:
             self._on_payload(payload, now)
             if self.phase is Phase.CLOSED:
                 break
-        self.stats.messages_in += count
-        self.stats.content_in += content
+        self.stats.messages_in += reader.frames - frames
+        self.stats.content_in += reader.content - content
 
     def _on_payload(self, payload: bytes, now: float) -> None:
         fields, body_at = parse_header(payload)
@@ -242,7 +220,8 @@ class Inbound(EngineState):
             name, _, value = option.partition("=")
             if name.strip() == "max_backlog" and value.strip().isdigit():
                 route.max_backlog = int(value)
-                if route.unsent_acks >= route.max_backlog:
+                self._acks.review()
+                if self._acks.unsent(route) >= route.max_backlog:
                     self.flush_acks()  # the replacement's backlog is smaller: no message would arrive before
 
     def _on_ticket_ack(self, ticket: Ticket, message: Message, kind: AckType, failed: bool) -> None:
