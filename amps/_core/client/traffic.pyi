@@ -31,7 +31,10 @@ class FrameReader:
     @property
     def content(self) -> int: ...
     def __init__(
-        self, max_frame_bytes: int, message_type: type[ReceivedMessage], deliver_type: Callable[[Any, list[Any]], object]
+        self,
+        max_frame_bytes: int,
+        message_type: type[ReceivedMessage],
+        deliver_type: Callable[[Any, list[Any]], object],
     ) -> None: ...
     @property
     def buffered_bytes(self) -> int: ...

@@ -91,7 +91,7 @@ STREAM = [
 @BOTH
 def test_a_known_subscription_gets_messages_and_the_engine_the_rest(traffic: ModuleType) -> None:
     seen = read(traffic, [b"".join(STREAM)], ROUTES)
-    assert [one[0] for one in seen] == ["one", "one", "two", "engine", "engine", "engine", "one", "engine", "engine", "two"]
+    assert [one[0] for one in seen] == ["one", "one", "two", *["engine"] * 3, "one", "engine", "engine", "two"]
     assert seen[0] == ("one", "orders", "1|2|", b"a", b"a")
     assert seen[-1][3] == b"e" * 5000
     assert seen[4] == ("engine", publish("unknown", b"c")[4:])
