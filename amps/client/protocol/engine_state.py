@@ -9,7 +9,7 @@ import math
 
 from amps._core.wire.framing import FrameDecoder, build_header, encode_frame
 from amps.client.enums import AckType, ConnectionState
-from amps.client.errors import AMPSException, DisconnectedException, UsageException
+from amps.client.errors import AMPSException, DisconnectedException, StoreException, UsageException
 from amps.client.protocol.acknowledger import QueueAcknowledger
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import (
@@ -26,18 +26,29 @@ from amps.client.protocol.engine_types import (
 )
 from amps.client.protocol.message import Message
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.subscriptions import MemorySubscriptionManager, SubscriptionManager
 from amps.client.uri import ConnectionUri
 
 _SEQUENCED = frozenset(("publish", "delta_publish", "sow_delete"))
+_LOGGED_ON = frozenset((Phase.LOGGED_ON, Phase.REPLAYING, Phase.RESUBSCRIBING, Phase.READY))
+_ENTERED = frozenset((Phase.RESUBSCRIBING, Phase.READY))
+MAX_DEFERRED_BYTES = 2**20
+"""The limit for frames that wait for the end of a recovery."""
 
 
 class EngineState:
     """State and sending; see the module docstring of `engine` for the invariants."""
 
     def __init__(
-        self, config: EngineConfig, publish_store: PublishStore | None, bookmark_store: BookmarkStore | None
+        self,
+        config: EngineConfig,
+        publish_store: PublishStore | None,
+        bookmark_store: BookmarkStore | None,
+        subscriptions: SubscriptionManager | None,
     ) -> None:
         self.config = config
+        self.recovers = False
+        """Whether subscriptions and waiting commands survive a lost connection, until `give_up`."""
         self.phase = Phase.DISCONNECTED
         self.stats = ClientStats()
         self.server_version: str | None = None
@@ -48,11 +59,13 @@ class EngineState:
         """The error that ended the last connection; None if the application closed it."""
         self._publish_store = publish_store
         self._bookmark_store = bookmark_store
+        self._manager: SubscriptionManager = subscriptions or MemorySubscriptionManager()
         self._globals: set[str] = set()
         self._uri: ConnectionUri | None = None
         self._decoder = FrameDecoder(config.max_message_bytes)
         self._out: list[bytes] = []
-        self._deferred: list[bytes] = []
+        self._deferred: list[bytes | Ticket] = []
+        self._deferred_bytes = 0
         self._events: list[Event] = []
         self._tickets: dict[str, Ticket] = {}
         self._subscriptions: dict[str, Route] = {}
@@ -65,6 +78,7 @@ class EngineState:
         self._challenges = 0
         self._logged_on_before = False
         self._replay_at = 0
+        self._resubscribing: dict[str, Ticket] = {}
         self._silent_since = 0.0
         self._next_beat: float | None = None
         self._silence_s: float | None = None
@@ -73,7 +87,7 @@ class EngineState:
     @property
     def logged_on(self) -> bool:
         """Whether a logon has succeeded on this connection."""
-        return self.phase in (Phase.REPLAYING, Phase.READY)
+        return self.phase in _LOGGED_ON
 
     @property
     def connected(self) -> bool:
@@ -91,15 +105,31 @@ class EngineState:
         self.pending_bytes += len(frame)
         self.stats.messages_out += 1
 
+    @property
+    def _sends(self) -> bool:
+        """Whether a command of the application is sent at once."""
+        return self.phase is Phase.READY or (self.phase is Phase.CONNECTED and not self.recovers)
+
+    @property
+    def _nothing_entered(self) -> bool:
+        """Whether no subscription can have been entered on this connection."""
+        return self.recovers and self.phase not in _ENTERED
+
     def _send(self, frame: bytes) -> None:
-        if self.phase in (Phase.REPLAYING, Phase.LOGGING_ON):
-            self._deferred.append(frame)
-        else:
+        if self._sends:
             self._append(frame)
+            return
+        self._deferred.append(frame)
+        self._deferred_bytes += len(frame)
 
     def check_connected(self, command: str) -> None:
+        """Raise DisconnectedException if a command that nobody waits for cannot be accepted now."""
         if self.connected:
+            if self.recovers and self._deferred_bytes > MAX_DEFERRED_BYTES:
+                raise DisconnectedException(f"{command}: the connection is being recovered")
             return
+        if self.recovers and self._logged_on_before and self._numbers(command):
+            return  # the store keeps it for the next connection
         if self.lost_by is not None:
             raise DisconnectedException(
                 f"{command}: not connected: {self.lost_by}",
@@ -110,8 +140,18 @@ class EngineState:
             f"{command}: not connected; call open() first, or use the client in a `with`"
         )
 
+    def _numbers(self, command: str) -> bool:
+        """Whether the publish store numbers and keeps this command."""
+        return self._publish_store is not None and command in _SEQUENCED
+
     def _check_numbered(self, command: str) -> None:
-        if not self.logged_on:
+        if self.recovers:
+            if not self._logged_on_before:
+                raise DisconnectedException(
+                    f"{command}: a publish store takes messages after the first logon, whose answer has the last"
+                    " sequence"
+                )
+        elif not self.logged_on:
             raise UsageException(
                 f"{command} with a publish store needs a logon first: its answer has the last sequence"
             )
@@ -124,7 +164,7 @@ class EngineState:
     def _send_command(self, command: Command) -> int:
         """Encode and send a command. One that changes stored state is numbered by the store; return its number."""
         store = self._publish_store
-        if store is None or command.command not in _SEQUENCED:
+        if store is None or not self._numbers(command.command):
             frame = command.encode()
             self._check_size(len(frame) - 4)
             self._send(frame)
@@ -138,29 +178,31 @@ class EngineState:
         return sequence
 
     def _send_unsubscribe(self, sub_id: str | None, query_id: str | None) -> None:
-        if self.connected and (sub_id or query_id):
+        if self.connected and (sub_id or query_id) and not self._nothing_entered:
             self._send(Command("unsubscribe", sub_id=sub_id, query_id=query_id).encode())
-
-    def _replay_done(self) -> None:
-        self.phase = Phase.READY
-        if self._publish_store is not None:
-            self._events.append(State(ConnectionState.PUBLISH_REPLAYED))
-        self.flush_acks()
-        for frame in self._deferred:
-            self._append(frame)
-        self._deferred = []
 
     def flush_acks(self) -> None:
         """Send the queue acknowledgements of all unsent batches; keep them while sending is impossible."""
-        if self.phase in (Phase.CONNECTED, Phase.READY):
+        if self._sends:
             self._send_acks(self._acks.take_all())
 
     def _send_acks(self, commands: list[Command]) -> None:
-        if self.phase not in (Phase.CONNECTED, Phase.READY):
+        if self._sends:
+            self._emit_acks(commands)
+        else:
             self._acks.put_back(commands)
-            return
-        for command in commands:
-            self._send_command(command)
+
+    def _emit_acks(self, commands: list[Command]) -> None:
+        """Send queue acknowledgements; a publish store numbers them. Those that it cannot store are kept."""
+        for at, command in enumerate(commands):
+            try:
+                if self._publish_store is not None:
+                    self._send_command(command)
+                else:
+                    self._append(command.encode())
+            except StoreException:
+                self._acks.put_back(commands[at:])
+                return
             self.stats.acks_sent += 1
 
     # Heartbeats
@@ -213,6 +255,9 @@ class EngineState:
         if route.sub_id is not None and self._subscriptions.get(route.sub_id) is route:
             del self._subscriptions[route.sub_id]
             self._fast.pop(route.sub_id.encode(), None)
+            self._manager.unsubscribe(route.sub_id)
+            if route.bookmarked and self._bookmark_store is not None:
+                self._bookmark_store.released(route.sub_id)
         self._forget_query(route)
         for command_id in route.command_ids:
             self._commands.pop(command_id, None)
