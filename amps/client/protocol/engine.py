@@ -28,7 +28,6 @@ from amps.client.protocol.engine_types import (
     Event,
     Phase,
     Route,
-    State,
     StreamEnd,
     Ticket,
 )
@@ -69,7 +68,7 @@ class Engine(Inbound):
         self._decoder = FrameDecoder(self.config.max_message_bytes)
         self._silent_since = now
         self.dismissal = self.lost_by = None
-        self._events.append(State(ConnectionState.CONNECTED))
+        self._announce(ConnectionState.CONNECTED)
 
     def deadline(self) -> float | None:
         """The time at which `tick` has work to do; None = nothing is planned."""

@@ -6,6 +6,7 @@ replay.
 """
 
 import math
+from collections.abc import Callable
 
 from amps._core.wire.framing import FrameDecoder, build_header, encode_frame
 from amps.client.enums import AckType, ConnectionState
@@ -57,6 +58,8 @@ class EngineState:
         """Why the server closes, or has closed, the connection; `reason` is the server's text."""
         self.lost_by: AMPSException | None = None
         """The error that ended the last connection; None if the application closed it."""
+        self.watcher: Callable[[ConnectionState | None], None] | None = None
+        """Called with each connection state when it is reached, and with None when a recovery needs a decision."""
         self._publish_store = publish_store
         self._bookmark_store = bookmark_store
         self._manager: SubscriptionManager = subscriptions or MemorySubscriptionManager()
@@ -93,6 +96,11 @@ class EngineState:
     def connected(self) -> bool:
         """Whether there is a usable connection."""
         return self.phase not in (Phase.DISCONNECTED, Phase.CLOSED)
+
+    def _announce(self, state: ConnectionState) -> None:
+        self._events.append(State(state))
+        if self.watcher is not None:
+            self.watcher(state)
 
     # Sending
 
@@ -219,7 +227,7 @@ class EngineState:
         self._next_beat = now + interval_s
         self._silence_s = self.config.silence_s
         self._silent_since = now
-        self._events.append(State(ConnectionState.HEARTBEAT_INITIATED))
+        self._announce(ConnectionState.HEARTBEAT_INITIATED)
 
     def _beat(self) -> None:
         self._append(encode_frame({"cmd": "heartbeat", "opts": "beat"}))

@@ -28,7 +28,6 @@ from amps.client.protocol.engine_types import (
     Phase,
     Retry,
     Route,
-    State,
     StreamEnd,
     Ticket,
     TicketFailed,
@@ -341,7 +340,7 @@ class Inbound(Recovery):
         self.stats.reconnects += self._logged_on_before
         self._logged_on_before = True
         self.phase = Phase.LOGGED_ON
-        self._events.append(State(ConnectionState.LOGGED_ON))
+        self._announce(ConnectionState.LOGGED_ON)
         if not self.recovers:  # else the front end calls it
             self.recover(now)
         self._settle(ticket, ack)

@@ -22,7 +22,6 @@ from amps.client.protocol.engine_types import (
     RecoveryFailed,
     Route,
     RouteKind,
-    State,
     StreamEnd,
     Ticket,
     TicketDone,
@@ -61,7 +60,7 @@ class Recovery(EngineState):
         self._out, self.pending_bytes = [], 0
         self._next_beat = self._silence_s = None
         self._abandoned.clear()
-        self._events.append(State(ConnectionState.DISCONNECTED))
+        self._announce(ConnectionState.DISCONNECTED)
         reason = error or DisconnectedException("the connection was closed")
         if self._logon is not None:
             self._fail(self._logon, reason)
@@ -170,7 +169,7 @@ class Recovery(EngineState):
 
     def _replay_done(self) -> None:
         if self._publish_store is not None:
-            self._events.append(State(ConnectionState.PUBLISH_REPLAYED))
+            self._announce(ConnectionState.PUBLISH_REPLAYED)
         if not self.recovers:
             self._ready()
             return
@@ -200,10 +199,21 @@ class Recovery(EngineState):
         del self._tickets[ticket.command_id]
         route = ticket.route
         if error is not None and route is not None and ticket.request is not None and not route.closed:
+            ticket.error = error
             self._events.append(RecoveryFailed(ticket, ticket.request, error))
+            if self.watcher is not None:
+                self.watcher(None)
             return
         self._resubscribing.pop(ticket.command_id, None)
         self._resubscription_advanced()
+
+    @property
+    def refusal(self) -> RecoveryFailed | None:
+        """A refused subscription about which the front end has to decide; None if there is none."""
+        for ticket in self._resubscribing.values():
+            if ticket.error is not None and ticket.request is not None:
+                return RecoveryFailed(ticket, ticket.request, ticket.error)
+        return None
 
     def leave_out(self, failed: RecoveryFailed) -> None:
         """Go on with a recovery without a subscription that the server refused; its route ends with the error."""
@@ -222,7 +232,7 @@ class Recovery(EngineState):
     def _ready(self) -> None:
         self.phase = Phase.READY
         if self.recovers:
-            self._events.append(State(ConnectionState.RESUBSCRIBED))
+            self._announce(ConnectionState.RESUBSCRIBED)
         self.flush_acks()
         deferred, self._deferred, self._deferred_bytes = self._deferred, [], 0
         for item in deferred:

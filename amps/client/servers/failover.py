@@ -88,6 +88,7 @@ class Failover:
         self._info = ConnectionInfo(info.uri, info.client_name, 0, error, info.server_version, None)
 
     def left(self) -> None:
-        """Note that the application has closed the connection."""
+        """Note that no further attempt is made: the application has closed the connection, or no server was found."""
         info = self._info
+        self.delays.reset()
         self._info = ConnectionInfo(info.uri, info.client_name, 0, info.last_error, info.server_version, None)
