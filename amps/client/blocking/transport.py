@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -261,6 +261,8 @@ def remaining(deadline: float | None) -> float | None:
     return left
 
 
+Opened = Callable[[socket.socket], object]
+
 _Address = tuple[Any, ...]
 """One entry of the result of getaddrinfo."""
 
@@ -271,13 +273,22 @@ def dial(
     timeout_s: float | None,
     tls: ssl.SSLContext | None = None,
     http_headers: Iterable[str] | Mapping[str, str] = (),
+    opened: Opened = lambda sock: None,
 ) -> SocketTransport:
-    """Connect to the address of the connection string, within the time limit."""
+    """Connect to the address of the connection string, within the time limit.
+
+    `opened` is called with each socket before it is connected; it may raise to end the attempt. Shutting the socket
+    down in another thread ends the attempt, too.
+    """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     request = preflight_request(uri, http_headers) if uri.http_preflight else b""
     sock: socket.socket | None = None
     try:
-        sock = _connect_unix(uri, deadline) if uri.scheme == "unix" else _connect_tcp(uri, deadline)
+        sock = (
+            _connect_unix(uri, deadline, opened)
+            if uri.scheme == "unix"
+            else _connect_tcp(uri, deadline, opened)
+        )
         transport: SocketTransport
         if uri.scheme == "tcps":
             transport = TlsTransport(sock, tls or ssl.create_default_context(), uri.host, deadline)
@@ -299,9 +310,10 @@ def dial(
         raise ConnectionRefusedException(f"cannot connect to {uri.safe_text}: {error}") from error
 
 
-def _connect_unix(uri: ConnectionUri, deadline: float | None) -> socket.socket:
+def _connect_unix(uri: ConnectionUri, deadline: float | None, opened: Opened) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        opened(sock)
         sock.settimeout(remaining(deadline))
         sock.connect(uri.path or "")
     except BaseException:
@@ -310,7 +322,7 @@ def _connect_unix(uri: ConnectionUri, deadline: float | None) -> socket.socket:
     return sock
 
 
-def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
+def _connect_tcp(uri: ConnectionUri, deadline: float | None, opened: Opened) -> socket.socket:
     addresses = _resolve(uri, deadline)
     first = socket.AF_INET6 if uri.ip_protocol_prefer == "ipv6" else socket.AF_INET
     addresses.sort(key=lambda address: address[0] != first)
@@ -318,6 +330,7 @@ def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
     for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
+            opened(sock)
             _set_options(sock, uri)
             sock.settimeout(remaining(deadline))
             sock.connect(address)

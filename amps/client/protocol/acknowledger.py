@@ -74,6 +74,11 @@ class QueueAcknowledger:
         returned, self._returned = self._returned, []
         return returned + self._take(list(self._batches))
 
+    @property
+    def returned(self) -> bool:
+        """Whether there are commands that could not be sent."""
+        return bool(self._returned)
+
     def put_back(self, commands: list[Command]) -> None:
         """Keep commands that could not be sent; the next `take_all` returns them first."""
         self._returned.extend(commands)

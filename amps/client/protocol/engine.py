@@ -19,8 +19,6 @@ from dataclasses import replace
 from amps._core.wire.framing import encode_frame
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import (
-    AMPSException,
-    DisconnectedException,
     TimedOutException,
     UsageException,
     exception_for,
@@ -33,17 +31,18 @@ from amps.client.protocol.engine_types import (
     Event,
     Phase,
     Route,
-    State,
     StreamEnd,
     Ticket,
 )
 from amps.client.protocol.inbound import Inbound
 from amps.client.protocol.options import join_options
-from amps.client.protocol.outbound import prepare
+from amps.client.protocol.outbound import awaited_by
+from amps.client.protocol.resuming import is_recent
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.uri import ConnectionUri
+from amps.journal.written_points import points_text
 
-REPLAY_CHUNK_BYTES = 2**20
 ABANDONED_REMEMBERED = 1000
 
 _READY = Phase.READY
@@ -57,8 +56,9 @@ class Engine(Inbound):
         config: EngineConfig,
         publish_store: PublishStore | None = None,
         bookmark_store: BookmarkStore | None = None,
+        subscriptions: SubscriptionManager | None = None,
     ) -> None:
-        super().__init__(config, publish_store, bookmark_store)
+        super().__init__(config, publish_store, bookmark_store, subscriptions)
 
     # Connection
 
@@ -69,26 +69,7 @@ class Engine(Inbound):
         self._reader = self._new_reader()
         self._silent_since = now
         self.dismissal = self.lost_by = None
-        self._events.append(State(ConnectionState.CONNECTED))
-
-    def connection_lost(self, now: float, error: AMPSException | None) -> None:
-        """Note that the transport is gone: all waiting tickets fail and all routes end."""
-        if self.phase is Phase.DISCONNECTED:
-            return
-        self.phase = Phase.DISCONNECTED
-        self.lost_by = error
-        self.outbox.clear()
-        self._deferred = []
-        self._next_beat = self._silence_s = self._logon = None
-        self._events.append(State(ConnectionState.DISCONNECTED))
-        routes = self.routes()
-        for ticket in list(self._tickets.values()):
-            self._fail(ticket, error or DisconnectedException("the connection was closed"))
-        for route in routes:
-            self._drop(route)
-            if route.bookmarked and self._bookmark_store is not None and route.sub_id is not None:
-                self._bookmark_store.released(route.sub_id)
-            self._events.append(StreamEnd(route, error))
+        self._announce(ConnectionState.CONNECTED)
 
     def deadline(self) -> float | None:
         """The time at which `tick` has work to do; None = nothing is planned."""
@@ -122,14 +103,16 @@ class Engine(Inbound):
 
     def outgoing(self) -> list[bytes]:
         """Return the bytes to send, in order; the caller must write all of them."""
-        if self.phase is Phase.REPLAYING:
+        if self.phase is Phase.REPLAYING or self.phase is Phase.RESUBSCRIBING:
             self._feed_replay()
         return self.outbox.take()
 
     @property
     def has_outgoing(self) -> bool:
         """Whether `outgoing` would return any bytes."""
-        return bool(self.outbox.pending_bytes) or self.phase is Phase.REPLAYING
+        if self.outbox.pending_bytes or self.phase is Phase.REPLAYING:
+            return True
+        return self.phase is Phase.RESUBSCRIBING and (not self._resubscribing or self._replay_waits)
 
     def events(self) -> list[Event]:
         """Return the events since the last call, in order."""
@@ -142,17 +125,6 @@ class Engine(Inbound):
         """Whether `events` would return any event."""
         return bool(self._events)
 
-    def _feed_replay(self) -> None:
-        store = self._publish_store
-        while store is not None and self.outbox.pending_bytes < REPLAY_CHUNK_BYTES:
-            # Acknowledgements may have discarded the message at the cursor: continue with the lowest one kept.
-            self._replay_at = max(self._replay_at, store.lowest_unpersisted())
-            if self._replay_at > store.highest_unpersisted():
-                self._replay_done()
-                return
-            store.replay_single(lambda frame, sequence: self._append(frame), self._replay_at)
-            self._replay_at += 1
-
     # Logon
 
     def logon(
@@ -164,7 +136,8 @@ class Engine(Inbound):
         ticket: Ticket | None = None,
     ) -> Ticket:
         """Send a logon. When it answers a challenge, `ticket` is the ticket of the first logon."""
-        self.check_connected("logon")
+        if not self.connected:
+            self.check_connected("logon")
         if self.phase is Phase.LOGGING_ON and ticket is None:
             raise UsageException("a logon is under way on this connection")
         for name, value in (("user name", username), ("password", password)):
@@ -215,36 +188,45 @@ class Engine(Inbound):
 
         `awaited` overrides which acknowledgement settles the ticket; with AckType.NONE it is settled at once.
         """
-        self.check_connected(command.command)
+        waits = bool(awaited_by(command) if awaited is None else awaited)
+        # A command that somebody waits for may wait for the next server, too. The store keeps those that it numbers.
+        patient = self.recovers and waits and not self._numbers(command.command)
+        if not patient or not (self.config.retry or command.command == "unsubscribe"):
+            self.check_connected(command.command)
         command = command.copy()
         command.validate()
         if command.command_id is None:
             command.command_id = self._new_id()
+        if command.bookmark is not None and not is_recent(command):
+            command.bookmark = points_text(command.bookmark)  # an age counts from now, also if it is sent later
         replaces = False
         if route is not None and command.sub_id is not None:
             active = self._subscriptions.get(command.sub_id)
             replaces = active is route
             if active is not None and not replaces:
                 raise exception_for("subscription already exists", f"{command.command} as {command.sub_id!r}")
-        waits_for = prepare(
-            command, route, batch_size=self.config.batch_size, bookmarks=self._bookmark_store, awaited=awaited
-        )
-        ticket = Ticket(
-            command.command_id, command.command, waits_for, route, command.sub_id, command.query_id
-        )
-        ticket.replaces = replaces
-        if route is not None and self._publish_store is not None:
-            route.outstanding &= ~AckType.PERSISTED  # conflated: this command gets no persisted ack
-        self._send_command(command)
+        ticket = Ticket(command.command_id, command.command, AckType.NONE, route, replaces=replaces)
+        ticket.request = command
+        completed, ticket.awaited = self._complete(ticket, awaited)
+        command.sub_id, command.query_id = completed.sub_id, completed.query_id
+        if patient and not self._sends:
+            self._check_size(len(completed.encode()) - 4)
+            self._deferred.append(ticket)
+        else:
+            ticket.sequence = self._send_command(completed)
+            ticket.sent = True
         if command.command == "unsubscribe":
             self._end_routes(command)
         if route is not None:
             route.resubscribe = resubscribe
-            self._register(route, command)
-        if waits_for:
-            self._tickets[ticket.command_id] = ticket
-        else:
+            self._register(route, completed)
+        if not ticket.awaited:
             ticket.done = True
+        elif command.command == "unsubscribe" and self._nothing_entered:
+            self._forget_deferred(ticket)
+            self._settle(ticket, None)
+        else:
+            self._tickets[ticket.command_id] = ticket
         return ticket
 
     def send(self, command: Command, now: float) -> str:
@@ -285,6 +267,8 @@ class Engine(Inbound):
             return
         ticket.done = True
         self._tickets.pop(ticket.command_id, None)
+        if not ticket.sent:
+            self._forget_deferred(ticket)
         self._abandoned[ticket.command_id] = None
         if len(self._abandoned) > ABANDONED_REMEMBERED:
             del self._abandoned[next(iter(self._abandoned))]
@@ -292,8 +276,11 @@ class Engine(Inbound):
             self._cancel_route(ticket.route)
         if ticket is self._logon:
             self._logon = None
-        elif ticket.command != "unsubscribe":
+        elif ticket.command != "unsubscribe" and ticket.sent:
             self._send_unsubscribe(ticket.sub_id, ticket.query_id)
+
+    def _forget_deferred(self, ticket: Ticket) -> None:
+        self._deferred = [item for item in self._deferred if item is not ticket]
 
     def cancel(self, route: Route) -> None:
         """End a subscription or running query without waiting for the answer."""

@@ -19,7 +19,6 @@ from amps.client.errors import (
     StreamException,
     exception_for,
 )
-from amps.client.protocol.engine_state import EngineState
 from amps.client.protocol.engine_types import (
     Close,
     Deliver,
@@ -29,20 +28,19 @@ from amps.client.protocol.engine_types import (
     Phase,
     Retry,
     Route,
-    State,
     StreamEnd,
     Ticket,
-    TicketDone,
     TicketFailed,
 )
 from amps.client.protocol.message import Message
+from amps.client.protocol.recovery import Recovery
 
 MAX_CHALLENGES = 32
 
 _ACK_TYPES = {kind.name.lower(): kind for kind in AckType if kind.name}
 
 
-class Inbound(EngineState):
+class Inbound(Recovery):
     """Processes received bytes and produces events."""
 
     def receive(self, data: bytes | bytearray | memoryview, now: float) -> None:
@@ -225,21 +223,21 @@ class Inbound(EngineState):
                     self.flush_acks()  # the replacement's backlog is smaller: no message would arrive before
 
     def _on_ticket_ack(self, ticket: Ticket, message: Message, kind: AckType, failed: bool) -> None:
+        error: AMPSException | None = None
         if failed:
             error = exception_for(
                 message.reason, ticket.command, command_id=ticket.command_id, message=message
             )
+        if ticket.resubscribes:
+            if failed or kind & ticket.awaited:
+                self._on_resubscribe_ack(ticket, error)
+        elif error is not None:
             self._fail(ticket, error)
         elif kind & ticket.awaited:
-            del self._tickets[ticket.command_id]
             if ticket.route is not None:
                 self._note_backlog(ticket.route, message._fields())
+            self._accepted(ticket)
             self._settle(ticket, message)
-
-    def _settle(self, ticket: Ticket, ack: Message) -> None:
-        ticket.done = True
-        ticket.ack = ack
-        self._events.append(TicketDone(ticket, ack))
 
     def _on_route_ack(self, route: Route, message: Message, kind: AckType) -> bool:
         taken = bool(kind & AckType.PROCESSED)
@@ -275,6 +273,8 @@ class Inbound(EngineState):
         if store is not None and isinstance(sequence, int):
             if sequence > store.last_persisted():
                 store.discard_up_to(sequence)
+                if self._acks.returned:  # a full store had no room for them
+                    self.flush_acks()
             return True
         return failed
 
@@ -318,13 +318,10 @@ class Inbound(EngineState):
         self.server_version = ack.version
         self.stats.reconnects += self._logged_on_before
         self._logged_on_before = True
-        self.phase = Phase.REPLAYING
-        self._events.append(State(ConnectionState.LOGGED_ON))
-        if self.config.heartbeat_s is not None:
-            self.start_heartbeat(now)
-        self._replay_at = store.lowest_unpersisted() if store is not None else 0
-        if self._replay_at == 0:
-            self._replay_done()
+        self.phase = Phase.LOGGED_ON
+        self._announce(ConnectionState.LOGGED_ON)
+        if not self.recovers:  # else the front end calls it
+            self.recover(now)
         self._settle(ticket, ack)
 
     def _refuse_logon(self, ticket: Ticket, error: AMPSException) -> None:
