@@ -94,6 +94,8 @@ class Route:
     remaining: int | None = None
     max_backlog: int | None = None
     bookmarked: bool = False
+    began_at: str | None = None
+    """The bookmark at which a subscription entered at NOW began; None if the server has not told it."""
     ack_batch: AckBatch | None = None
     """The batch to which messages add themselves; see `QueueAcknowledger`."""
     accepted: bool = False

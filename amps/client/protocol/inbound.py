@@ -250,6 +250,9 @@ class Inbound(Recovery):
         if kind & AckType.COMPLETED and route.ends_after_replay:
             taken = True
             self._finish(route)
+        elif kind & AckType.COMPLETED and route.bookmarked and self.recovers:
+            taken = True
+            route.began_at = route.began_at or message.bookmark
         self._end_query(route)
         if route.sub_id is None and route.query_id is None and not route.outstanding:
             self._finish(route)

@@ -13,7 +13,7 @@ Invariants:
   harm. A command that the store numbers is sent again by the replay, under its old number.
 """
 
-from amps.client.enums import AckType, ConnectionState
+from amps.client.enums import NOW, AckType, ConnectionState
 from amps.client.errors import AMPSException, DisconnectedException, RetryOperationException
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_state import EngineState
@@ -186,11 +186,7 @@ class Recovery(EngineState):
         command.command_id = command.command_id or self._new_id()
         ticket = Ticket(command.command_id, command.command, AckType.PROCESSED, route, request=entered)
         ticket.sub_id, ticket.query_id, ticket.resubscribes = route.sub_id, command.query_id, True
-        prepare(
-            command, route, batch_size=self.config.batch_size, bookmarks=self._bookmark_store, awaited=None
-        )
-        if self._publish_store is not None:
-            route.outstanding &= ~AckType.PERSISTED
+        self._prepare(command, route, None)
         self._tickets[ticket.command_id] = self._resubscribing[ticket.command_id] = ticket
         self._register(route, command)
         self._append(command.encode())
@@ -230,7 +226,7 @@ class Recovery(EngineState):
             self._ready()
 
     def _ready(self) -> None:
-        self.phase = Phase.READY
+        self._phase = Phase.READY  # the outbox is not ready yet: publishes of other threads follow what has waited
         if self.recovers:
             self._announce(ConnectionState.RESUBSCRIBED)
         self.flush_acks()
@@ -240,6 +236,7 @@ class Recovery(EngineState):
                 self._append(item)
             elif not item.done:
                 self._transmit(item)
+        self.phase = Phase.READY
 
     # Commands that wait
 
@@ -248,6 +245,12 @@ class Recovery(EngineState):
         request, route = ticket.request, ticket.route
         assert request is not None
         command = request.copy()
+        waits_for = self._prepare(command, route, awaited)
+        ticket.sub_id, ticket.query_id = command.sub_id, command.query_id
+        return command, waits_for
+
+    def _prepare(self, command: Command, route: Route | None, awaited: AckType | None) -> AckType:
+        """Complete a command and its route; return what it waits for."""
         waits_for = prepare(
             command,
             route,
@@ -255,10 +258,12 @@ class Recovery(EngineState):
             bookmarks=self._bookmark_store,
             awaited=awaited,
         )
-        if route is not None and self._publish_store is not None:
-            route.outstanding &= ~AckType.PERSISTED  # conflated: this command gets no persisted ack
-        ticket.sub_id, ticket.query_id = command.sub_id, command.query_id
-        return command, waits_for
+        if route is not None:
+            if self._publish_store is not None:
+                route.outstanding &= ~AckType.PERSISTED  # conflated: this command gets no persisted ack
+            if self.recovers and route.bookmarked and command.bookmark == NOW:
+                command.ack_type |= AckType.COMPLETED  # its bookmark is where the subscription begins
+        return waits_for
 
     def _transmit(self, ticket: Ticket) -> None:
         """Send a command that has waited."""

@@ -280,7 +280,23 @@ def test_bookmark_subscriptions_go_on_from_the_store(entered: str, seen: str | N
         store.points["s"] = seen
     (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
     assert frame["bm"] == again
-    assert frame.acks == {"processed", "persisted"} | ({"completed"} if again[0] in "[(" else set())
+    assert frame.acks == {"processed", "persisted"} | ({"completed"} if again[0] in "[(" or again == NOW else set())
+
+
+@pytest.mark.parametrize(("completed", "again"), [("5|7|", "5|7|"), ("0", EPOCH), (None, NOW)])
+def test_a_subscription_at_now_that_received_nothing_goes_on_where_it_began(
+    completed: str | None, again: str
+) -> None:
+    """client.md §19.5: messages of the time without a connection are not lost"""
+    h = Recovering(bookmark_store=ListStore()).ready()
+    ticket = h.start(subscribe(bookmark=NOW), Route(RouteKind.COMMAND))
+    assert h.sent()[0].acks == {"processed", "persisted", "completed"}
+    h.accept(Frame({"cid": ticket.command_id}, b""))
+    if completed is not None:
+        h.receive({"c": "ack", "cid": ticket.command_id, "a": "completed", "sub_id": "s", "bm": completed})
+    assert h.events(LastChance) == []
+    (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
+    assert frame["bm"] == again
 
 
 def test_client_51_a_limited_replay_asks_for_the_rest() -> None:
@@ -348,6 +364,28 @@ def test_an_ended_subscription_is_not_entered_again() -> None:
     assert unsubscribing.error is None
     assert h.reconnect() == []
     assert h.engine.phase is Phase.READY
+
+
+def test_a_subscription_ended_after_a_recovery_was_cut_off_is_not_awaited() -> None:
+    h = Recovering().ready()
+    h.enter(subscribe("a"))
+    h.lose()
+    h.reconnect()
+    assert h.engine.phase is Phase.RESUBSCRIBING
+    h.lose()
+    h.start(Command("unsubscribe", sub_id="a"))
+    assert h.reconnect() == []
+    assert h.engine.phase is Phase.READY
+
+
+def test_reconnecting_accumulates_nothing() -> None:
+    h = Recovering(bookmark_store=ListStore()).ready()
+    route = h.enter(subscribe("a", bookmark=EPOCH))
+    for _ in range(3):
+        h.again()
+    assert route.command_ids == ["2"]
+    assert len(h.engine._commands) == 1
+    assert h.engine._tickets == {}
 
 
 def test_a_subscription_ended_during_recovery_is_ended_on_the_new_server() -> None:
@@ -423,8 +461,10 @@ def test_waiting_commands_are_sent_again(sent: bool) -> None:
     else:
         h.lose()
         begin()
+    for _ in range(2):
+        h.connect()
+        h.lose()
     assert h.sent() == []
-    h.lose()
     frames = h.reconnect()
     assert [f["cid"] for f in frames] == [ticket.command_id for ticket in tickets]
     assert not any(ticket.done for ticket in tickets)
