@@ -762,3 +762,45 @@ def test_arguments_match_those_of_the_client() -> None:
     """ClientArgs lists every keyword of Client"""
     keywords = set(inspect.signature(Client).parameters) - {"name", "uri"}
     assert set(ClientArgs.__annotations__) == keywords
+
+
+def test_a_slow_handler_does_not_end_a_recovery(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """The receive thread runs it, so the next acknowledgement is read later"""
+    client = make_ha(attempt_timeout=0.3)
+    connection = connected(client, peer)
+    running = threading.Event()
+
+    def handle(message: Message) -> None:
+        running.set()
+        time.sleep(1)
+
+    for name in ("a", "b"):
+        subscribe(client, connection, handle, sub_id=name)
+    connection.close()
+    connection = welcome(peer)
+    first, second = connection.expect("subscribe"), connection.expect("subscribe")
+    connection.ack(first)
+    connection.publish("a", b"1")
+    assert running.wait(WAIT_S)
+    connection.ack(second)
+    wait_for(lambda: not client.reconnecting)
+    assert client.connection_info.attempts == 1
+
+
+def test_an_interrupt_ends_connecting(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """Ctrl-C in connect_and_logon leaves no connection and no attempt behind"""
+    client = make_ha(heartbeat=LONG_S)
+
+    def interrupt(state: ConnectionState) -> None:
+        if state == ConnectionState.HEARTBEAT_INITIATED:
+            raise KeyboardInterrupt
+
+    client.add_connection_state_listener(interrupt)
+    connecting = Outcome(client.connect_and_logon, (), {"timeout": WAIT_S})
+    welcome(peer).expect_close()
+    with pytest.raises(KeyboardInterrupt):
+        connecting.result()
+    assert client.disconnected
+    assert not client.reconnecting
+    client.clear_connection_state_listeners()
+    connected(client, peer)
