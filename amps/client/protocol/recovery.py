@@ -66,6 +66,7 @@ class Recovery(EngineState):
             self._fail(self._logon, reason)
             self._logon = None
         self._resubscribing.clear()
+        self._refusals = ()
         if self.recovers:
             self._cut_off(reason)
         else:
@@ -181,41 +182,61 @@ class Recovery(EngineState):
                 self._resubscribe(command, route)
         self._resubscription_advanced()
 
-    def _resubscribe(self, entered: Command, route: Route) -> None:
+    def _resubscribe(self, entered: Command, route: Route, repeated: int = 0) -> None:
+        """Enter a subscription again. `repeated`: how many of its messages will be duplicates that do not count."""
         command = resumed(entered, route, self._bookmark_store)
+        remaining = route.remaining
+        if remaining is not None:
+            command.top_n = remaining + repeated
         command.command_id = command.command_id or self._new_id()
         ticket = Ticket(command.command_id, command.command, AckType.PROCESSED, route, request=entered)
         ticket.sub_id, ticket.query_id, ticket.resubscribes = route.sub_id, command.query_id, True
         self._prepare(command, route, None)
+        route.remaining = remaining
         self._tickets[ticket.command_id] = self._resubscribing[ticket.command_id] = ticket
         self._register(route, command)
         self._append(command.encode())
+
+    def _continue_replay(self, route: Route) -> bool:
+        """Ask for the rest of a limited replay that has ended early, because duplicates counted to its limit."""
+        at_limit = route.limit is not None and route.passed >= route.limit
+        if not (self.recovers and at_limit and route.repeats and route.remaining):
+            return False
+        entered = [command for command in self._manager.commands() if command.sub_id == route.sub_id]
+        if not entered or not self._is_accepted(route):
+            return False
+        self._append(Command("unsubscribe", sub_id=route.sub_id).encode())
+        self._resubscribe(entered[0], route, route.repeats)
+        return True
 
     def _on_resubscribe_ack(self, ticket: Ticket, error: AMPSException | None) -> None:
         del self._tickets[ticket.command_id]
         route = ticket.route
         if error is not None and route is not None and ticket.request is not None and not route.closed:
-            ticket.error = error
-            self._events.append(RecoveryFailed(ticket, ticket.request, error))
-            if self.watcher is not None:
-                self.watcher(None)
-            return
+            if self.phase is Phase.RESUBSCRIBING:
+                self._refusals = (*self._refusals, RecoveryFailed(ticket, ticket.request, error))
+                self._events.append(self._refusals[-1])
+                if self.watcher is not None:
+                    self.watcher(None)
+                return
+            self._drop(route)
+            self._events.append(StreamEnd(route, error))
         self._resubscribing.pop(ticket.command_id, None)
         self._resubscription_advanced()
 
     @property
     def refusal(self) -> RecoveryFailed | None:
-        """A refused subscription about which the front end has to decide; None if there is none."""
-        for ticket in self._resubscribing.values():
-            if ticket.error is not None and ticket.request is not None:
-                return RecoveryFailed(ticket, ticket.request, ticket.error)
-        return None
+        """A refused subscription about which the front end has to decide; None if there is none. Needs no lock."""
+        refusals = self._refusals
+        return refusals[0] if refusals else None
 
     def leave_out(self, failed: RecoveryFailed) -> None:
         """Go on with a recovery without a subscription that the server refused; its route ends with the error."""
         ticket = failed.ticket
-        if self._resubscribing.pop(ticket.command_id, None) is not ticket:
+        if self._resubscribing.get(ticket.command_id) is not ticket:
             return  # that connection is lost
+        del self._resubscribing[ticket.command_id]
+        self._refusals = tuple(refused for refused in self._refusals if refused.ticket is not ticket)
         if ticket.route is not None and not ticket.route.closed:
             self._drop(ticket.route)
             self._events.append(StreamEnd(ticket.route, failed.error))
@@ -261,6 +282,7 @@ class Recovery(EngineState):
         if route is not None:
             if self._publish_store is not None:
                 route.outstanding &= ~AckType.PERSISTED  # conflated: this command gets no persisted ack
+            route.limit, route.passed, route.repeats = command.top_n, 0, 0
             if self.recovers and route.bookmarked and command.bookmark == NOW:
                 command.ack_type |= AckType.COMPLETED  # its bookmark is where the subscription begins
         return waits_for
