@@ -17,6 +17,8 @@ from amps.client import (
     MemoryPublishStore,
 )
 from tests.support.cutting_proxy import CuttingProxy
+from tests.support.peers import Peers
+from tests.support.queues import Queueing, options, queue_xml
 from tests.support.server import StartServer, wait_until
 from tests.unit.client.bookmarks import ListStore
 
@@ -127,3 +129,48 @@ def test_fault_connections_cut_at_random_bytes(start_server: StartServer) -> Non
         assert [body for body in recorded if body.startswith(start)] == expected
     assert handled == recorded
     assert read == recorded
+
+
+def test_fault_queue_consumers_cut_at_random_bytes(start_server: StartServer, peers: Peers) -> None:
+    """client.md §21 40, 42: every message is handled, acknowledgements get through, and the queue ends empty"""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    server = start_server(**options(queue_xml("Q", "T", MaxPerSubscriptionBacklog=20, LeasePeriod="60s")))
+    queueing = Queueing(server, peers)
+    total = 3000
+    handled: list[int] = []
+    with CuttingProxy(server.port(), seed, 10_000) as proxy:
+        clients = [
+            HAClient(
+                f"consumer-{number}",
+                f"tcp://127.0.0.1:{proxy.port}/amps/json",
+                bookmark_store=ListStore(),
+                publish_store=MemoryPublishStore() if number else None,
+                delay_strategy=FixedDelayStrategy(0.005),
+                timeout=PATIENCE_S,
+                ack_batch_size=5,
+                ack_timeout=0.05,
+                auto_ack=True,
+            )
+            for number in range(2)
+        ]
+        try:
+            for client in clients:
+                client.open(timeout=PATIENCE_S)
+                client.subscribe("Q", handler=lambda m: handled.append(m.json()["id"]), max_backlog=20)
+            for first in range(1, total, 100):
+                queueing.publish(*range(first, first + 100))
+            wait_until(
+                lambda: len(set(handled)) == total,
+                PATIENCE_S,
+                lambda: f"{len(set(handled))} of {total} handled, {clients}",
+            )
+            proxy.calm = True
+            for client in clients:
+                client.flush_acks()
+                client.publish_flush(timeout=PATIENCE_S)
+            assert queueing.waiting("Q", 0) == []
+        finally:
+            for client in clients:
+                client.close()
+    assert proxy.cuts > 10
