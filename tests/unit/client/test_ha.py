@@ -33,6 +33,7 @@ from amps.client import (
     UsageException,
 )
 from amps.client.blocking.ha import ClientArgs
+from tests.support.stuck import StuckServer
 from tests.unit.client.bookmarks import ListStore
 from tests.unit.client.peer import WAIT_S, Connection, Outcome, ScriptedPeer, in_background
 from tests.unit.client.talk import subscribe, wait_for
@@ -804,3 +805,26 @@ def test_an_interrupt_ends_connecting(make_ha: MakeHA, peer: ScriptedPeer) -> No
     assert not client.reconnecting
     client.clear_connection_state_listeners()
     connected(client, peer)
+
+
+def test_a_server_that_stops_reading_during_recovery_is_left(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """The replay fills the connection, so the subscription is never accepted"""
+    stuck = StuckServer()
+    chooser = Recording(peer.uri)
+    client = make_ha(chooser, publish_store=MemoryPublishStore(), attempt_timeout=0.5)
+    try:
+        connection = connected(client, peer)
+        subscribe(client, connection, print, sub_id="s")
+        chooser.add(stuck.uri)
+        chooser.next()
+        stuck.let_in()
+        for _ in range(8):
+            client.publish("t", bytes(1 << 20))
+        connection.close()
+        connection = welcome(peer)
+        assert [type(error) for error, _ in chooser.failures] == [TimedOutException]
+        assert [connection.expect("publish")["s"] for _ in range(8)] == list(range(1, 9))
+        connection.ack(connection.expect("subscribe"))
+        wait_for(lambda: not client.reconnecting)
+    finally:
+        stuck.close()
