@@ -130,8 +130,11 @@ class Recovery(EngineState):
     def recover(self, now: float) -> None:
         """Restore everything on a connection that is logged on.
 
-        Ends with State(RESUBSCRIBED); a subscription that the server refuses is a RecoveryFailed event.
+        Ends with State(RESUBSCRIBED); a subscription that the server refuses is a RecoveryFailed event. No effect if
+        that connection has been lost since its logon.
         """
+        if self.phase is not Phase.LOGGED_ON:
+            return
         store = self._publish_store
         self.phase = Phase.REPLAYING
         if self.config.heartbeat_s is not None:

@@ -679,6 +679,18 @@ def test_a_failed_logon_keeps_what_survives() -> None:
     assert [f["sub_id"] for f in h.reconnect()] == ["a"]
 
 
+def test_a_connection_lost_before_its_recovery() -> None:
+    """The front end calls `recover` without knowing that the connection is gone"""
+    h = Recovering().ready()
+    h.lose()
+    h.logon()
+    h.lose()
+    h.engine.recover(h.now)
+    assert h.engine.phase is Phase.DISCONNECTED
+    assert h.reconnect() == []
+    assert h.engine.phase is Phase.READY
+
+
 def test_a_custom_manager_decides_what_is_entered_again() -> None:
     """client.md §9.5"""
 

@@ -828,3 +828,52 @@ def test_a_server_that_stops_reading_during_recovery_is_left(make_ha: MakeHA, pe
         wait_for(lambda: not client.reconnecting)
     finally:
         stuck.close()
+
+
+def test_a_chooser_that_exits_ends_reconnecting(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """Waiting calls fail; none waits for a thread that has ended"""
+
+    class Exiting(Recording):
+        def get_current_uri(self) -> str | None:
+            if self.successes:
+                raise SystemExit("enough")
+            return super().get_current_uri()
+
+    client = make_ha(Exiting(peer.uri), timeout=LONG_S)
+    told: list[BaseException] = []
+    client.set_exception_listener(told.append)
+    connected(client, peer).close()
+    wait_for(lambda: bool(told))
+    with pytest.raises(DisconnectedException, match="enough"):
+        client.flush()
+    assert not client.reconnecting
+
+
+def test_a_connection_after_an_attempt_that_was_ended(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """The thread of the old attempt does not touch the new connection"""
+    entered, proceed = threading.Event(), threading.Event()
+
+    class Slow:
+        def authenticate(self, username: str, password: str) -> str:
+            if threading.current_thread().name.startswith("amps-rx") and not entered.is_set():
+                entered.set()
+                assert proceed.wait(WAIT_S)
+            return password
+
+        def retry(self, username: str, password: str) -> str:
+            raise AssertionError
+
+        def completed(self, username: str, password: str, reason: str) -> None:
+            pass
+
+    client = make_ha(authenticator=Slow())
+    connected(client, peer).close()
+    old = peer.accept()
+    assert entered.wait(WAIT_S)
+    client.disconnect()
+    old.expect_close()
+    connection = connected(client, peer)
+    proceed.set()
+    wait_for(lambda: len([t for t in threading.enumerate() if t.name == "amps-rx:tester"]) == 1)
+    with in_background(client.flush):
+        connection.ack(connection.expect("flush"), "completed")
