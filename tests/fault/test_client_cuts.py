@@ -20,7 +20,6 @@ from tests.support.cutting_proxy import CuttingProxy
 from tests.support.peers import Peers
 from tests.support.queues import Queueing, options, queue_xml
 from tests.support.server import StartServer, wait_until
-from tests.unit.client.bookmarks import ListStore
 
 PATIENCE_S = 60.0
 LOGGED = "^load/"
@@ -41,7 +40,7 @@ def test_fault_connections_cut_at_random_bytes(start_server: StartServer) -> Non
             "cut",
             f"tcp://127.0.0.1:{proxy.port}/amps/json",
             publish_store=MemoryPublishStore(),
-            bookmark_store=ListStore(),
+
             delay_strategy=FixedDelayStrategy(0.005),
             timeout=CALL_S,
             dispatch="thread" if seed % 2 else "inline",
@@ -144,7 +143,7 @@ def test_fault_queue_consumers_cut_at_random_bytes(start_server: StartServer, pe
             HAClient(
                 f"consumer-{number}",
                 f"tcp://127.0.0.1:{proxy.port}/amps/json",
-                bookmark_store=ListStore(),
+
                 publish_store=MemoryPublishStore() if number else None,
                 delay_strategy=FixedDelayStrategy(0.005),
                 timeout=PATIENCE_S,

@@ -42,6 +42,7 @@ from amps.client.servers.auth import Authenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy
 from amps.client.servers.failover import Attempt, Failover
+from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
 from amps.client.uri import ConnectionUri, without_password
 
 
@@ -75,7 +76,7 @@ class ClientArgs(TypedDict, total=False):
 class HAClient(Client):
     """A client that keeps a connection to one of several servers. All calls are thread-safe.
 
-    - name, and all other arguments: as for Client.
+    - name, and all other arguments: as for Client. Without `bookmark_store`, a MemoryBookmarkStore is used.
     - servers: a connection string, several of them, or a ServerChooser.
     - delay_strategy: how long to wait before an attempt; by default ExponentialDelayStrategy().
     - attempt_timeout: seconds for connecting and logging on, and for each step of the recovery that makes no progress.
@@ -105,6 +106,8 @@ class HAClient(Client):
     ) -> None:
         check_timeout(attempt_timeout)
         chooser = _chooser(servers)
+        if client_args.get("bookmark_store") is None:
+            client_args["bookmark_store"] = MemoryBookmarkStore()
         self._run: Run | None = None
         self._own_stores: list[PublishStore | BookmarkStore] = []
         super().__init__(name, **client_args)
@@ -112,6 +115,15 @@ class HAClient(Client):
         self._resume_streams = resume_streams
         self._failed_resubscribe_handler = failed_resubscribe_handler
         self._failover = Failover(self.name, chooser, delay_strategy or ExponentialDelayStrategy())
+
+    @classmethod
+    def memory_backed(
+        cls, name: str, servers: str | Iterable[str] | ServerChooser | None = None, **kw: Any
+    ) -> Self:
+        """Make a client with a MemoryPublishStore and a MemoryBookmarkStore: it survives the loss of servers."""
+        return cls(
+            name, servers, publish_store=MemoryPublishStore(), bookmark_store=MemoryBookmarkStore(), **kw
+        )
 
     def __del__(self) -> None:
         run = getattr(self, "_run", None)

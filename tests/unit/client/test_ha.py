@@ -34,7 +34,6 @@ from amps.client import (
 )
 from amps.client.blocking.ha import ClientArgs
 from tests.support.stuck import StuckServer
-from tests.unit.client.bookmarks import ListStore
 from tests.unit.client.peer import WAIT_S, Connection, Outcome, ScriptedPeer, in_background
 from tests.unit.client.talk import subscribe, wait_for
 
@@ -49,7 +48,6 @@ def make_ha(peer: ScriptedPeer) -> Iterator[MakeHA]:
     made: list[HAClient] = []
 
     def make(servers: Any = None, **options: Any) -> HAClient:
-        options.setdefault("bookmark_store", ListStore())
         options.setdefault("delay_strategy", FixedDelayStrategy(0.01))
         client = HAClient("tester", servers or peer.uri, **options)
         made.append(client)
@@ -877,3 +875,11 @@ def test_a_connection_after_an_attempt_that_was_ended(make_ha: MakeHA, peer: Scr
     wait_for(lambda: len([t for t in threading.enumerate() if t.name == "amps-rx:tester"]) == 1)
     with in_background(client.flush):
         connection.ack(connection.expect("flush"), "completed")
+
+
+def test_memory_backed() -> None:
+    client = HAClient.memory_backed("me", ["tcp://h:1/amps/json"], timeout=3)
+    assert isinstance(client.publish_store, MemoryPublishStore)
+    assert client.bookmark_store is not None
+    assert client.timeout == 3
+    client.close()
