@@ -10,17 +10,16 @@ import inspect
 import logging
 import ssl
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from amps.client.aio.connection import Connection, open_connection, seconds_left
+from amps.client.aio.connection import seconds_left
 from amps.client.aio.handlers import HandlerTasks, is_coroutine_handler
+from amps.client.aio.link import Link, release
 from amps.client.aio.streams import AsyncMessageStream, MessageQueue, StreamRequest
 from amps.client.enums import DEFAULT, MOST_RECENT, AckType, Bookmark, ConnectionState, Data, Timeout
 from amps.client.errors import (
-    AlreadyConnectedException,
     AMPSException,
     ConnectionException,
     DisconnectedException,
@@ -46,18 +45,11 @@ from amps.client.payloads.codecs import Codec
 from amps.client.protocol.command import Command, PublishTemplate, check_number, check_text, check_timeout
 from amps.client.protocol.engine_types import (
     ClientStats,
-    Close,
-    Deliver,
-    Event,
     Phase,
-    Retry,
     Route,
     RouteKind,
     State,
-    StreamEnd,
     Ticket,
-    TicketDone,
-    TicketFailed,
 )
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import (
@@ -71,7 +63,6 @@ from amps.client.protocol.options import (
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
-from amps.client.uri import ConnectionUri, parse_uri
 
 T = TypeVar("T")
 
@@ -133,27 +124,10 @@ class AsyncClient(EventHandlers):
         self.publish_store = publish_store
         self.bookmark_store = bookmark_store
         self._settings = settings
-        self._engine = settings.new_engine()
+        self._link = Link(settings, self, self._lost)
+        self._engine = self._link.engine
         self._outbox = self._engine.outbox
         self._templates: dict[str, PublishTemplate] = {}
-        self._parsed_uri: ConnectionUri | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._connection: Connection | None = None
-        self._connecting = False
-        self._leaving = False
-        self._closed = False
-        self._bytes_in = 0
-        self._bytes_out = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._waiting_events: deque[Event] = deque()  # behind a full queue
-        self._running_events = False
-        self._reading = True
-        self._awaiting = 0
-        self._writable: list[asyncio.Future[None]] = []
-        self._discarded: list[asyncio.Future[None]] = []
-        self._handler_tasks: dict[int, HandlerTasks] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._disconnect_handler: Callable[[AsyncClient, ConnectionException], object] | None = None
         if publish_store is not None:
             publish_store.set_discard_listener(self._note_discard)
@@ -192,7 +166,7 @@ class AsyncClient(EventHandlers):
     @property
     def codec(self) -> Codec:
         """The codec for bodies: the one given to the client, else the one of the message type."""
-        return self._settings.codec_of(self._parsed_uri)
+        return self._settings.codec_of(self._link.uri)
 
     @property
     def ack_batch_size(self) -> int:
@@ -220,32 +194,18 @@ class AsyncClient(EventHandlers):
     @property
     def stats(self) -> ClientStats:
         """A snapshot of the counters."""
-        connection = self._connection
         return replace(
             self._engine.stats,
             messages_out=self._outbox.frames,
-            bytes_in=self._bytes_in,
-            bytes_out=self._bytes_out - (connection.unsent_bytes if connection is not None else 0),
+            bytes_in=self._link.bytes_in,
+            bytes_out=self._link.bytes_out,
             handler_errors=self._handler_errors,
             unpersisted=self.unpersisted_count,
         )
 
     def check_loop(self) -> None:
         """Raise UsageException unless the caller runs on the event loop on which the client was opened."""
-        if self._loop is not asyncio._get_running_loop():
-            if self._loop is None:
-                raise DisconnectedException(
-                    "not connected; call open() first, or use the client in an `async with`"
-                )
-            raise UsageException(
-                "this client belongs to another event loop: use loop.call_soon_threadsafe or"
-                " asyncio.run_coroutine_threadsafe"
-            )
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise UsageException("this client is closed: make a new one")
-        self.check_loop()
+        self._link.check_loop()
 
     def _deadline(self, timeout: Timeout) -> float | None:
         seconds = check_timeout(self.timeout if timeout is DEFAULT else timeout)
@@ -258,51 +218,13 @@ class AsyncClient(EventHandlers):
 
         `timeout` covers the lookup of the host name, the connection and its TLS handshake.
         """
-        if self._closed:
-            raise UsageException("this client is closed: make a new one")
-        loop = asyncio.get_running_loop()
-        if self._loop is not None and self._loop is not loop:
-            if self.connected:
-                self.check_loop()
-            self._forget_loop()
-        self._loop = loop
-        if self.connected or self._connecting:
-            raise AlreadyConnectedException(f"client {self.name!r} is connected; disconnect first")
         text = uri or self.uri
         if text is None:
             raise self._settings.missing_uri()
-        parsed = parse_uri(text)
-        self._connecting = True
-        try:
-            connection = await open_connection(
-                parsed,
-                timeout_s=seconds_left(self._deadline(timeout)),
-                tls=self._settings.tls,
-                http_headers=self._settings.http_headers,
-            )
-        finally:
-            self._connecting = False
-        if self._closed:
-            connection.abort()
-            raise UsageException("this client was closed while it connected")
+        await self._link.connect(text, self._deadline(timeout))
         self.uri = text
-        self._parsed_uri = parsed
-        self._connection = connection
-        self._leaving = False
-        self._outbox.blocked = connection.blocked
-        self._reading = True
-        self._engine.connection_made(time.monotonic(), parsed)
-        self._dispatch()
         if self._receive_started is not None:
             self._call(self._receive_started)
-        connection.attach(self)
-
-    def _forget_loop(self) -> None:
-        """Drop what belongs to an event loop that is not used any more."""
-        self._handler_tasks.clear()
-        self._tasks.clear()
-        self._waiting_events.clear()
-        self._timer = None
 
     async def logon(
         self,
@@ -314,9 +236,9 @@ class AsyncClient(EventHandlers):
         """Log on and return the acknowledgement. A logon that is refused, cancelled, or not answered within `timeout`
         seconds closes the connection.
         """
-        self._check_usable()
+        self._link.check_usable()
         check_text("options", options or "")
-        uri = self._parsed_uri
+        uri = self._link.uri
         if uri is None or not self.connected:
             cause = self._engine.lost_by
             if cause is None:
@@ -337,7 +259,7 @@ class AsyncClient(EventHandlers):
                     self._settings.logon_options if options is None else options,
                     ticket,
                 )
-                ack = await self._await(ticket, deadline)
+                ack = await self._link.answer(ticket, deadline)
                 if ack is not None:
                     break
                 username, challenge = ticket.challenge or ("", "")
@@ -347,7 +269,7 @@ class AsyncClient(EventHandlers):
         except (DuplicateLogonException, UsageException):
             raise
         except BaseException:
-            self._abort()
+            self._link.abort()
             raise
         return ack
 
@@ -364,10 +286,9 @@ class AsyncClient(EventHandlers):
         If the server is slow, the call waits at most `timeout` seconds for it to read the bytes sent before, then drops
         them; a publish store keeps its messages.
         """
-        if self._loop is None:
-            return
-        self.check_loop()
-        await self._leave(self._deadline(timeout))
+        if self._link.loop is not None:
+            self.check_loop()
+            await self._link.leave(self._deadline(timeout))
 
     async def close(self, *, timeout: Timeout = DEFAULT) -> None:
         """Disconnect as `disconnect` does, and end all handler tasks; the client cannot be used again.
@@ -375,69 +296,20 @@ class AsyncClient(EventHandlers):
         Safe to call again.
         Running coroutine handlers may finish within `timeout` seconds; then they are cancelled.
         """
-        if self._closed:
+        if self._link.closed:
             return
         deadline = self._deadline(timeout)
-        if self._loop is not None and self._loop.is_running():
+        if self._link.loop is not None and self._link.loop.is_running():
             self.check_loop()
         if self.unpersisted_count:
             self._logger.warning(
                 "client %s: closed with %d messages not known to be persisted; publish_flush waits",
                 self.name, self.unpersisted_count,
             )  # fmt: skip
-        self._closed = True
         try:
-            if self._loop is not None:
-                await self._end_handlers(deadline)
-                await self._leave(deadline)
+            await self._link.close(deadline)
         finally:
-            self._abort()
-            if self._timer is not None:
-                self._timer.cancel()
-            for task in self._tasks - {asyncio.current_task()}:
-                task.cancel()
             self._run_event(State(ConnectionState.SHUTDOWN))
-
-    async def _end_handlers(self, deadline: float | None) -> None:
-        """Give no more messages to coroutine handlers, and let those that run finish."""
-        tasks: set[asyncio.Task[None]] = set()
-        for workers in self._handler_tasks.values():
-            workers.queue.clear()
-            workers.queue.end()
-            tasks |= workers.tasks
-        current = asyncio.current_task()
-        tasks = {task for task in tasks if task is not current}
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds_left(deadline))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _leave(self, deadline: float | None) -> None:
-        connection = self._connection
-        self._leaving = True
-        if connection is None:
-            return
-        self._engine.flush_acks()
-        self._flush()
-        self._keep_reading()
-        connection.close()
-        try:
-            async with asyncio.timeout(seconds_left(deadline)):
-                await asyncio.shield(connection.ended)
-        except TimeoutError:
-            pass
-        finally:
-            self._abort()
-        await asyncio.sleep(0)
-
-    def _abort(self) -> None:
-        """End the connection at once."""
-        connection = self._connection
-        if connection is not None:
-            self._leaving = True
-            connection.abort()
-            self.connection_ended(connection, None)
 
     def set_disconnect_handler(
         self, fn: "Callable[[AsyncClient, ConnectionException], object] | None"
@@ -445,222 +317,22 @@ class AsyncClient(EventHandlers):
         """Set `fn(client, error)`, a plain or coroutine function, called when the connection is lost."""
         self._disconnect_handler = fn
 
-    async def set_heartbeat(self, interval: float | None, timeout: float | None = None) -> None:
-        """Exchange heartbeats every `interval` seconds from now on (and after each logon); None = stop."""
-        self._engine.config = replace(
-            self._engine.config,
-            heartbeat_s=positive("heartbeat", interval),
-            heartbeat_timeout_s=positive("heartbeat timeout", timeout),
-        )
-        if self._engine.logged_on:
-            self._check_usable()
-            self._engine.start_heartbeat(time.monotonic())
-            self._after_call()
-
-    def set_global_handler(self, command: str, fn: Handler | None) -> None:
-        """Set a handler for all messages of one type (`ack`, `publish` …), called before normal routing."""
-        if fn is None:
-            self._global_handlers.pop(command, None)
-        else:
-            self._global_handlers[command] = fn
-        self._engine.set_global(command, fn is not None)
-
-    # Calls of the connection
-
-    def bytes_received(self, connection: Connection, data: bytes) -> None:
-        """Process received bytes."""
-        if connection is not self._connection:
-            return
-        self._bytes_in += len(data)
-        if self._transport_filter is not None:
-            self._call(self._transport_filter, data, False)
-        self._engine.receive(data, time.monotonic())
-        self._dispatch()
-        self._flush()
-        self._schedule()
-
-    def connection_ended(self, connection: Connection, error: Exception | None) -> None:
-        """Handle the end of the connection."""
-        if connection is not self._connection:
-            return
-        self._connection = None
-        engine = self._engine
-        failure: AMPSException | None = None
-        if not self._leaving:
-            failure = engine.dismissal
-            if failure is None:
-                text = f"the connection was lost: {error}" if error else "the server closed the connection"
-                failure = DisconnectedException(text)
-        self._lost(failure)
-
     def _lost(self, failure: AMPSException | None) -> None:
-        """Tell the engine and the application that the connection is gone; None: the application closed it."""
-        self._outbox.blocked = False
-        self._engine.connection_lost(time.monotonic(), failure)
-        self._dispatch()
-        self._release(self._writable)
-        self._release(self._discarded)
-        if self._disconnect_handler is not None and failure is not None and not self._closed:
-            self._spawn(self._tell_disconnect(failure))
+        if self._disconnect_handler is not None and failure is not None and not self._link.closed:
+            self._link.spawn(self._tell_disconnect(failure))
 
     async def _tell_disconnect(self, failure: AMPSException) -> None:
-        handler = self._disconnect_handler
+        handler: Callable[[AsyncClient, Any], Any] | None = self._disconnect_handler
         if handler is None:
             return
         try:
-            await _result(handler(self, failure))  # type: ignore[arg-type]
+            await _result(handler(self, failure))
         except Exception as error:
             self._handler_failed(handler, error)
 
-    def writing_paused(self, connection: Connection, paused: bool) -> None:
-        """Note whether the peer reads too slowly."""
-        if connection is not self._connection:
-            return
-        self._outbox.blocked = paused
-        if not paused:
-            self._release(self._writable)
-            self._flush()
-
-    @staticmethod
-    def _release(waiters: "list[asyncio.Future[None]]") -> None:
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        waiters.clear()
-
-    # Sending and timers
-
-    def _flush(self) -> None:
-        """Write the engine's output, unless the peer does not read."""
-        engine, connection, outbox = self._engine, self._connection, self._outbox
-        while connection is not None and engine.has_outgoing and not outbox.blocked:
-            chunks = engine.outgoing()
-            if not chunks:
-                break
-            self._bytes_out += sum(map(len, chunks))
-            if self._transport_filter is not None:
-                self._call(self._transport_filter, b"".join(chunks), True)
-            connection.write(chunks)
-        if engine.has_events:
-            self._dispatch()
-
-    def _flush_burst(self) -> None:
-        self._outbox.signalled = False
-        self._flush()
-
-    def _after_call(self) -> None:
-        self._flush()
-        self._dispatch()
-        self._schedule()
-
-    def _schedule(self) -> None:
-        """Set the timer for heartbeats, batches of acknowledgements and the silence of the server."""
-        engine = self._engine
-        moments = [when for when in (engine.deadline(), self._silence_deadline()) if when is not None]
-        if not moments or self._loop is None:
-            return
-        when = min(moments)
-        if self._timer is not None:
-            if self._timer_at <= when:
-                return
-            self._timer.cancel()
-        self._timer_at = when
-        self._timer = self._loop.call_later(max(0.0, when - time.monotonic()), self._on_timer)
-
-    def _silence_deadline(self) -> float | None:
-        return self._engine.silence_deadline() if self._reading and self._connection is not None else None
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._engine.tick(time.monotonic(), reading=self._reading)
-        self._after_call()
-
-    # Events
-
-    def _dispatch(self) -> None:
-        """Handle the engine's events in order. Behind a full queue they wait, and nothing more is received."""
-        waiting = self._waiting_events
-        if self._engine.has_events:
-            waiting.extend(self._engine.events())
-        if self._running_events:
-            return  # a handler has called the client: the events are handled when it returns
-        self._running_events = True
-        try:
-            while waiting:
-                event = waiting[0]
-                if type(event) is Deliver:
-                    taken = self._offer(event)
-                    if taken < len(event.messages):
-                        del event.messages[:taken]
-                        break
-                    if waiting and waiting[0] is event:
-                        waiting.popleft()
-                else:
-                    waiting.popleft()
-                    self._handle(event)
-                if self._engine.has_events:
-                    waiting.extend(self._engine.events())
-        finally:
-            self._running_events = False
-        self._keep_reading()
-
-    def _keep_reading(self) -> None:
-        """Receive unless events wait behind a full queue. While a task waits for an answer, there is room in queues."""
-        reading = not self._waiting_events or self._leaving
-        if reading == self._reading or self._connection is None:
-            return
-        self._reading = reading
-        if reading:
-            self._engine.reading_again(time.monotonic())
-        self._connection.read(reading)
-        self._schedule()
-
-    def _offer(self, event: Deliver) -> int:
-        """Deliver messages; return how many their queue has taken."""
-        route = event.route
-        queue = route.sink
-        if queue is None:
-            self._deliver(route, event.messages)
-            return len(event.messages)
-        if isinstance(queue, HandlerTasks):
-            taken = queue.queue.put(event.messages, overfill=self._awaiting > 0 or self._leaving)
-            queue.start()
-            return taken
-        assert isinstance(queue, MessageQueue)
-        return queue.put(event.messages, overfill=self._awaiting > 0 or self._leaving)
-
-    def _handle(self, event: Event) -> None:
-        match event:
-            case TicketDone(ticket) | TicketFailed(ticket) | Retry(ticket):
-                waiter = ticket.waiter
-                if waiter is not None and not waiter.done():
-                    waiter.set_result(None)
-            case StreamEnd(route, error):
-                sink = route.sink
-                if isinstance(sink, HandlerTasks):
-                    sink.queue.end(error)
-                    self._handler_tasks.pop(id(route), None)
-                elif sink is not None:
-                    sink.end(error)
-            case Close(error):
-                self._close_connection(error)
-            case _:
-                self._run_event(event)
-
-    def _close_connection(self, error: AMPSException) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        connection.abort()
-        self._connection = None
-        self._lost(
-            error if isinstance(error, ConnectionException) else DisconnectedException(str(error))
-        )
-
     def note_room(self) -> None:
         """A queue that was full has room again."""
-        if self._waiting_events and self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon(self._dispatch)
+        self._link.note_room()
 
     def handler_failed(self, handler: Callable[..., object], error: Exception) -> None:
         """Report an exception of a handler."""
@@ -670,79 +342,25 @@ class AsyncClient(EventHandlers):
         """Acknowledge a message that a handler has processed."""
         self._acknowledge(message, options)
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        assert self._loop is not None
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def set_heartbeat(self, interval: float | None, timeout: float | None = None) -> None:
+        """Exchange heartbeats every `interval` seconds from now on (and after each logon); None = stop."""
+        self._engine.config = replace(
+            self._engine.config,
+            heartbeat_s=positive("heartbeat", interval),
+            heartbeat_timeout_s=positive("heartbeat timeout", timeout),
+        )
+        if self._engine.logged_on:
+            self._link.check_usable()
+            self._engine.start_heartbeat(time.monotonic())
+            self._link.after_call()
 
-    # Waiting
-
-    async def _await(self, ticket: Ticket, deadline: float | None) -> Message | None:
-        """Wait until a ticket is settled; return its ack, or raise the exception it failed with."""
-        assert self._loop is not None
-        if not ticket.awaited:
-            self._after_call()
-            return None
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        ticket.waiter = waiter
-        self._awaiting += 1
-        timer = None
-        try:
-            self._after_call()
-            if deadline is not None and not waiter.done():
-                timer = self._loop.call_later(
-                    max(0.0, deadline - time.monotonic()), self._release, [waiter]
-                )
-            await waiter
-        except BaseException:
-            self._abandon(ticket)
-            raise
-        finally:
-            self._awaiting -= 1
-            if timer is not None:
-                timer.cancel()
-        if not ticket.done and ticket.challenge is None:
-            self._abandon(ticket)
-            raise TimedOutException(f"no answer to {ticket.command} in time", command_id=ticket.command_id)
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.ack
-
-    def _abandon(self, ticket: Ticket) -> None:
-        """Give up a command: the subscription or query that it has entered, or may enter, is ended."""
-        if not ticket.done:
-            self._engine.abandon(ticket, time.monotonic())
-        elif ticket.route is not None and not ticket.replaces:
-            self._engine.cancel(ticket.route)
-        self._after_call()
-
-    async def _wait_in(self, waiters: "list[asyncio.Future[None]]", deadline: float | None) -> bool:
-        """Wait until the futures in a list are released; False: the time is over."""
-        assert self._loop is not None
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        waiters.append(waiter)
-        self._awaiting += 1
-        self._dispatch()  # a task waits now: what is behind a full queue may be what it waits for
-        try:
-            async with asyncio.timeout(seconds_left(deadline)):
-                await waiter
-        except TimeoutError:
-            return False
-        finally:
-            self._awaiting -= 1
-            if waiter in waiters:
-                waiters.remove(waiter)
-        return True
-
-    async def _make_room(self, what: str, deadline: float | None) -> None:
-        """Wait until the server has read enough of what was sent before."""
-        while self._outbox.blocked:
-            if not await self._wait_in(self._writable, deadline):
-                raise TimedOutException(
-                    f"{what} was not sent in time: the server does not read what was sent before"
-                )
-            self._check_usable()
+    def set_global_handler(self, command: str, fn: Handler | None) -> None:
+        """Set a handler for all messages of one type (`ack`, `publish` …), called before normal routing."""
+        if fn is None:
+            self._global_handlers.pop(command, None)
+        else:
+            self._global_handlers[command] = fn
+        self._engine.set_global(command, fn is not None)
 
     # Commands
 
@@ -755,13 +373,13 @@ class AsyncClient(EventHandlers):
         resubscribe: bool = True,
         awaited: AckType | None = None,
     ) -> tuple[Ticket, Message | None]:
-        self._check_usable()
+        self._link.check_usable()
         deadline = self._deadline(command.timeout if timeout is DEFAULT else timeout)
-        await self._make_room(command.command, deadline)
+        await self._link.make_room(command.command, deadline)
         ticket = self._engine.execute(
             command, route, time.monotonic(), resubscribe=resubscribe, awaited=awaited
         )
-        return ticket, await self._await(ticket, deadline)
+        return ticket, await self._link.answer(ticket, deadline)
 
     def execute(
         self, command: Command, *, control: bool = False, timeout: Timeout = DEFAULT
@@ -784,9 +402,9 @@ class AsyncClient(EventHandlers):
 
     def send(self, command: Command) -> str:
         """Send a command without waiting for an answer; return its id. Answers go to the last chance handler."""
-        self._check_usable()
+        self._link.check_usable()
         command_id = self._engine.send(command, time.monotonic())
-        self._after_call()
+        self._link.after_call()
         return command_id
 
     async def _begin_handling(
@@ -823,13 +441,14 @@ class AsyncClient(EventHandlers):
             route.sink.handler = handler
             return
         queue = MessageQueue(self, route, self._settings.max_depth, "pause")
-        route.sink = self._handler_tasks[id(route)] = HandlerTasks(self, route, queue, handler, concurrency)
+        route.sink = HandlerTasks(self, route, queue, handler, concurrency)
+        self._link.keep_handlers(route.sink)
 
     def _request(self, command: Command, settings: CallSettings) -> StreamRequest:
         return StreamRequest(lambda: self._begin_stream(command, settings))
 
     async def _begin_stream(self, command: Command, settings: CallSettings) -> AsyncMessageStream:
-        self._check_usable()
+        self._link.check_usable()
         route = replaced_route(self._engine, command)
         if route is not None and isinstance(route.sink, MessageQueue) and route.sink.stream is not None:
             stream = route.sink.stream()
@@ -866,7 +485,7 @@ class AsyncClient(EventHandlers):
         """End the subscription or query of a stream that is closed."""
         if not route.closed:
             self._engine.cancel(route)
-            self._after_call()
+            self._link.after_call()
 
     async def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before."""
@@ -878,12 +497,12 @@ class AsyncClient(EventHandlers):
 
     async def pause(self, *sub_ids: str) -> None:
         """Pause bookmark subscriptions; messages already sent still arrive."""
-        self._check_usable()
+        self._link.check_usable()
         await self._start(pause_command(self._engine, "pause", sub_ids), None, DEFAULT)
 
     async def resume(self, *sub_ids: str) -> None:
         """Resume paused subscriptions; those resumed by one call share one replay."""
-        self._check_usable()
+        self._link.check_usable()
         await self._start(pause_command(self._engine, "resume", sub_ids), None, DEFAULT)
 
     # Publishing
@@ -908,7 +527,7 @@ class AsyncClient(EventHandlers):
             sequence = self._outbox.publish(topic, data)
             if sequence < -1:
                 sequence = -2 - sequence
-                if self._send_burst():
+                if self._link.send_burst():
                     await asyncio.sleep(0)
             if sequence >= 0:
                 return sequence
@@ -949,10 +568,10 @@ class AsyncClient(EventHandlers):
             if sequence >= 0:
                 return sequence
             if sequence < -1:
-                self._send_burst()
+                self._link.send_burst()
                 return -2 - sequence
         template = self._template("publish", topic, expiration, correlation_id, sow_key)
-        self._check_usable()
+        self._link.check_usable()
         if self._outbox.blocked:
             raise BufferError("publish_nowait: the server does not read what was sent before")
         return self._publish_now(template, self._encode(data))
@@ -978,7 +597,7 @@ class AsyncClient(EventHandlers):
     def _encode(self, data: Data | object) -> bytes:
         body = body_of(data)
         if body is None:
-            if self._settings.codec is None and self._parsed_uri is None:
+            if self._settings.codec is None and self._link.uri is None:
                 self._engine.check_connected(f"cannot encode {type(data).__name__}")
             body = self.codec.encode(data)
         return body
@@ -986,10 +605,10 @@ class AsyncClient(EventHandlers):
     async def _publish(self, template: PublishTemplate, data: Data | object, timeout: Timeout) -> int:
         if timeout is not DEFAULT:
             check_timeout(timeout)
-        self._check_usable()
+        self._link.check_usable()
         body = data if type(data) is bytes else self._encode(data)
         deadline = self._deadline(timeout)
-        await self._make_room(template.command, deadline)
+        await self._link.make_room(template.command, deadline)
         store = self.publish_store
         while True:
             try:
@@ -1000,35 +619,23 @@ class AsyncClient(EventHandlers):
                     raise
                 if not self.connected and not self._engine.recovers:
                     raise
-                self._flush()
-                if not await self._wait_in(self._discarded, deadline):
+                self._link.flush()
+                if not await self._link.wait_in(self._link.discarded, deadline):
                     raise TimedOutException(
                         f"{template.command}: the publish store had no room in time, "
                         f"{self.unpersisted_count} messages in it are not persisted"
                     ) from full
-                self._check_usable()
+                self._link.check_usable()
         if store is not None and self._outbox.log is None:
-            assert self._loop is not None
-            await self._loop.run_in_executor(None, store.sync, sequence)
+            assert self._link.loop is not None
+            await self._link.loop.run_in_executor(None, store.sync, sequence)
         return sequence
 
     def _publish_now(self, template: PublishTemplate, body: bytes) -> int:
         sequence = self._engine.publish_body(template, body)
         self._outbox.note_publish()
-        self._send_burst()
+        self._link.send_burst()
         return sequence
-
-    def _send_burst(self) -> bool:
-        """Send what was published: much of it at once (True), else at the end of this step of the event loop."""
-        outbox = self._outbox
-        if outbox.pending_bytes > SEND_AT_BYTES:
-            self._flush()
-            return True
-        if not outbox.signalled:
-            outbox.signalled = True
-            assert self._loop is not None
-            self._loop.call_soon(self._flush_burst)
-        return False
 
     async def publish_flush(self, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until everything published before is acknowledged as persisted; without a store, flush().
@@ -1039,19 +646,19 @@ class AsyncClient(EventHandlers):
         if store is None:
             await self.flush(timeout=timeout)
             return
-        self._check_usable()
+        self._link.check_usable()
         target = store.highest_unpersisted()
         if target == 0:
             return
         deadline = self._deadline(timeout)
         if not (self.connected or self._engine.recovers):
             raise self._cut_off(f"publish_flush: not connected, {self.unpersisted_count} unpersisted")
-        await self._make_room("publish_flush", deadline)
+        await self._link.make_room("publish_flush", deadline)
         if self._engine.phase is Phase.READY:  # the server then sends its conflated acknowledgements at once
             self._engine.execute(Command("flush"), None, time.monotonic(), awaited=AckType.PERSISTED)
-            self._after_call()
+            self._link.after_call()
         while 0 < store.lowest_unpersisted() <= target:
-            if not await self._wait_in(self._discarded, deadline):
+            if not await self._link.wait_in(self._link.discarded, deadline):
                 raise TimedOutException(
                     f"publish_flush: {self.unpersisted_count} messages not persisted in time"
                 )
@@ -1065,28 +672,28 @@ class AsyncClient(EventHandlers):
         return DisconnectedException(f"{what}: {cause}", reason=cause.reason, message=cause.message)
 
     def _note_discard(self, sequence: int) -> None:
-        self._release(self._discarded)
+        release(self._link.discarded)
 
     # Acknowledging and discarding: never wait
 
     def ack(self, target: Message | str, bookmarks: str | Iterable[str] = (), options: str = "") -> None:
         """Acknowledge a queue message, or bookmarks of a queue topic. Batched; never waits for the server."""
-        self._check_usable()
+        self._link.check_usable()
         due = queue_ack(target, bookmarks, options)
         if due is not None:
             topic, bookmark, sub_id = due
             self._engine.ack(topic, bookmark, options, sub_id, time.monotonic())
-            self._after_call()
+            self._link.after_call()
 
     def flush_acks(self) -> None:
         """Send the queue acknowledgements of all unsent batches."""
-        self._check_usable()
+        self._link.check_usable()
         self._engine.flush_acks()
-        self._after_call()
+        self._link.after_call()
 
     def discard(self, target: Message | str, store_seq: int = 0) -> None:
         """Mark a message, or a sub id and store_seq, as processed in the bookmark store."""
-        self._check_usable()
+        self._link.check_usable()
         if self.bookmark_store is None:
             return
         if isinstance(target, Message):

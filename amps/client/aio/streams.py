@@ -227,6 +227,11 @@ class AsyncMessageStream(AsyncIterator[Message]):
         return self
 
     async def __anext__(self) -> Message:
+        queue = self._queue
+        if len(queue) and not self._route.auto_ack:
+            message = queue.take()
+            if message is not None:
+                return message
         # With set_timeout the iterator yields None too; the annotation is for loops without set_timeout.
         try:
             return await self._next(self._timeout)  # type: ignore[return-value]
