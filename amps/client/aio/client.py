@@ -296,7 +296,7 @@ class AsyncClient(EventHandlers):
         Safe to call again.
         Running coroutine handlers may finish within `timeout` seconds; then they are cancelled.
         """
-        if self._link.closed:
+        if self._link.closing:
             return
         deadline = self._deadline(timeout)
         if self._link.loop is not None and self._link.loop.is_running():
@@ -318,7 +318,7 @@ class AsyncClient(EventHandlers):
         self._disconnect_handler = fn
 
     def _lost(self, failure: AMPSException | None) -> None:
-        if self._disconnect_handler is not None and failure is not None and not self._link.closed:
+        if self._disconnect_handler is not None and failure is not None and not self._link.closing:
             self._link.spawn(self._tell_disconnect(failure))
 
     async def _tell_disconnect(self, failure: AMPSException) -> None:

@@ -55,6 +55,7 @@ class Link:
         self.connection: Connection | None = None
         self.uri: ConnectionUri | None = None
         self.bytes_in = 0
+        self.closing = False
         self.closed = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self._settings = settings
@@ -124,7 +125,7 @@ class Link:
             )
         finally:
             self._connecting = False
-        if self.closed:
+        if self.closing:
             connection.abort()
             raise UsageException("this client was closed while it connected")
         self.uri = parsed
@@ -164,12 +165,14 @@ class Link:
 
     async def close(self, deadline: float | None) -> None:
         """End everything: running coroutine handlers may finish until the deadline, then they are cancelled."""
-        self.closed = True
+        self.closing = True
         try:
             if self.loop is not None:
-                await self._end_handlers(deadline)
+                await self._end_handlers(deadline)  # they may still use the client, at least to acknowledge
+                self.closed = True
                 await self.leave(deadline)
         finally:
+            self.closed = True
             self.abort()
             if self._timer is not None:
                 self._timer.cancel()
