@@ -151,16 +151,16 @@ class Recovery(EngineState):
 
     def _feed_replay(self) -> None:
         """Send messages of the publish store, one chunk; when all are sent, go on with the recovery."""
-        store = self._publish_store
-        while store is not None:
+        store, outbox = self._publish_store, self.outbox
+        if store is not None:
             # Acknowledgements may have discarded the message at the cursor: continue with the lowest one kept.
-            self._replay_at = max(self._replay_at, store.lowest_unpersisted())
-            if self._replay_at > store.highest_unpersisted():
-                break
-            if self.outbox.pending_bytes >= REPLAY_CHUNK_BYTES:
+            at, last = max(self._replay_at, store.lowest_unpersisted()), store.highest_unpersisted()
+            while at <= last and outbox.pending_bytes < REPLAY_CHUNK_BYTES:
+                store.replay_single(lambda frame, sequence: outbox.add(frame), at)
+                at += 1
+            self._replay_at = at
+            if at <= last:
                 return
-            store.replay_single(lambda frame, sequence: self._append(frame), self._replay_at)
-            self._replay_at += 1
         if self.phase is Phase.REPLAYING:
             self._replay_done()
         elif not self._resubscribing:
