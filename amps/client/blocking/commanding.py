@@ -79,14 +79,13 @@ class Commanding(ClientRuntime):
         """Like execute_async, for subscriptions that end with the connection."""
         return self._handle(command, handler, timeout, resubscribe=False)
 
-    def send(self, command: Command) -> str:
+    def send(self, command: Command, *, timeout: Timeout = DEFAULT) -> str:
         """Send a command without waiting for an answer; return its command id. Answers go to the last chance handler.
 
-        If the server does not read, the call waits, at most the client's `timeout` seconds. If it times out, nothing
-        was sent.
+        If the server does not read, the call waits, at most `timeout` seconds. If it times out, nothing was sent.
         """
         self._check_usable()
-        deadline = self._deadline(DEFAULT)
+        deadline = self._deadline(timeout)
         self._make_room(command.command, deadline)
         command_id = self._call_engine(lambda now: self._engine.send(command, now), deadline)
         self._after_call()
@@ -213,22 +212,22 @@ class Commanding(ClientRuntime):
         """End subscriptions; without arguments, all of them. Late messages go to the last chance handler."""
         self._start(Command("unsubscribe", sub_id=",".join(sub_ids) or "all"), None, timeout)
 
-    def pause(self, *sub_ids: str) -> None:
+    def pause(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
         """Pause bookmark subscriptions; messages already sent still arrive."""
-        self._pause("pause", sub_ids)
+        self._pause("pause", sub_ids, timeout)
 
-    def resume(self, *sub_ids: str) -> None:
+    def resume(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
         """Resume paused subscriptions; those resumed by one call share one replay."""
-        self._pause("resume", sub_ids)
+        self._pause("resume", sub_ids, timeout)
 
-    def _pause(self, option: str, sub_ids: tuple[str, ...]) -> None:
+    def _pause(self, option: str, sub_ids: tuple[str, ...], timeout: Timeout) -> None:
         if not sub_ids:
             raise ValueError(f"{option} needs at least one subscription id")
         self._check_usable()
         for sub_id in sub_ids:
             if self._engine.route_of(sub_id) is None:
                 raise InvalidSubIdException(f"{option}: this client has no subscription {sub_id!r}")
-        self._start(Command("subscribe", sub_id=",".join(sub_ids), options=option), None, DEFAULT)
+        self._start(Command("subscribe", sub_id=",".join(sub_ids), options=option), None, timeout)
 
     # Acknowledging and discarding
 

@@ -514,6 +514,27 @@ def test_a_waiting_call_succeeds_when_a_server_is_back(
             connection.ack(frame, "stats", matches=3)
 
 
+def test_pausing_between_servers(make_ha: MakeHA, peer: ScriptedPeer, dead: str) -> None:
+    """client.md §9.5: it keeps its timeout, and is sent after the subscription is entered again"""
+    client = make_ha(timeout=LONG_S)
+    connection = connected(client, peer)
+    with in_background(client.bookmark_subscribe, "t", EPOCH, sub_id="s", handler=print):
+        connection.ack(connection.expect("subscribe"))
+    client.server_chooser = DefaultServerChooser(dead)
+    connection.close()
+    wait_for(lambda: client.reconnecting)
+    with pytest.raises(TimedOutException):
+        client.pause("s", timeout=0.05)
+    with in_background(client.pause, "s"):
+        connection = back(client, peer)
+        frame = connection.expect("subscribe")
+        assert frame.get("o") is None
+        connection.ack(frame)
+        frame = connection.expect("subscribe")
+        assert (frame["sub_id"], frame["o"]) == ("s", "pause")
+        connection.ack(frame)
+
+
 def test_client_64_publishing_between_servers(between: Callable[..., HAClient], peer: ScriptedPeer) -> None:
     """client.md §21 64: with a store at once; without one DisconnectedException after the timeout, or at once"""
     stored = between(publish_store=MemoryPublishStore(), timeout=LONG_S)
