@@ -904,3 +904,27 @@ def test_memory_backed() -> None:
     assert client.bookmark_store is not None
     assert client.timeout == 3
     client.close()
+
+
+def test_a_rival_with_the_same_name_is_given_time(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """Two clients of one name must not end each other's connections without a pause"""
+    client = make_ha()
+    connection = connected(client, peer)
+    connection.send(
+        {"c": "ack", "a": "processed", "status": "failure", "reason": "name in use", "client_name": "tester"}
+    )
+    began = time.monotonic()
+    connection.close()
+    welcome(peer)
+    assert time.monotonic() - began >= 0.5
+    assert client.connection_info.last_error is not None
+    assert "name in use" in str(client.connection_info.last_error)
+
+
+def test_a_dropped_client_is_collected(peer: ScriptedPeer) -> None:
+    """While it is connected: without a cycle of references, at once"""
+    client = HAClient("collected", peer.uri)
+    connection = connected(client, peer)
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del client
+    connection.expect_close()
