@@ -286,7 +286,7 @@ class Recovery(EngineState):
             if self._publish_store is not None:
                 route.outstanding &= ~AckType.PERSISTED  # conflated: this command gets no persisted ack
             route.limit, route.passed, route.repeats = command.top_n, 0, 0
-            if self.recovers and route.bookmarked and command.bookmark == NOW:
+            if self.recovers and route.bookmarked and command.bookmark == NOW and command.command == "subscribe":
                 command.ack_type |= AckType.COMPLETED  # its bookmark is where the subscription begins
         return waits_for
 
