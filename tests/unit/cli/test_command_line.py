@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from amps.cli.connection import Connection
+from amps.cli.layouts import NAMES, Format
 from amps.cli.main import amps
 from amps.cli.options import once_each
-from amps.cli.layouts import NAMES, Format
 from amps.client import Message
 from amps.version import VERSION
 
