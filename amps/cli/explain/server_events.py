@@ -152,7 +152,7 @@ SERVER_EVENTS: Mapping[str, Advice] = {
     "19-0001": Advice("The administration interface accepts requests at this address."),
     "19-0002": Advice(
         "A request to the administration interface was refused; the text has the status and the reason.",
-        "401 and 403: check the user's name, password and permissions. Other reasons name the mistake.",
+        "Check the user's name, password and permissions after 401 and 403; other reasons name the mistake.",
     ),
     "19-0003": Advice("An operation of the administration interface was run."),
     "19-0004": Advice(
