@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-NOTHING = "Nothing: this is information."
+NOTHING = "No recommended action available."
+"""The documented text for events without a remedy (operations.md §11)."""
 
 
 class Advice(NamedTuple):

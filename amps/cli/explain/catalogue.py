@@ -61,9 +61,19 @@ def find(text: str) -> Explanation | None:
     return None
 
 
-def is_id(text: str) -> bool:
-    """Whether a text has the form of an id."""
-    return _ID.fullmatch(text) is not None
+def matching(pattern: str) -> list[Explanation]:
+    """The explanations of the ids in which a regular expression is found: `00-` for category 00, `.` for all."""
+    try:
+        expression = re.compile(pattern, re.IGNORECASE)
+    except re.error:
+        return []
+    return [event(name) for name in sorted(CATALOGUE) if expression.search(name)]
+
+
+def look_up(text: str) -> list[Explanation]:
+    """The explanations of an id, a record, a reason, or of all ids that match a regular expression."""
+    found = find(text)
+    return [found] if found is not None else matching(text)
 
 
 def near(text: str) -> list[str]:
@@ -72,7 +82,7 @@ def near(text: str) -> list[str]:
     names = {name.lower(): name for name in (*CATALOGUE, *REASONS)}
     found = [names[name] for name in difflib.get_close_matches(lowered, names, SUGGESTIONS_MAX, NEAR)]
     words = set(_WORD.findall(lowered))
-    if words and not is_id(lowered):
+    if words and not _ID.fullmatch(lowered):
         for candidate in everything():
             if words <= set(_WORD.findall(f"{candidate.name} {candidate.text}".lower())):
                 found.append(candidate.name)

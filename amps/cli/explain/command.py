@@ -1,11 +1,11 @@
-"""`ampserr`: explain an id of the event log, or the reason of a failure."""
+"""`ampserr`: explain an id of the event log, or the reason of a failure (operations.md §11)."""
 
 import json
 
 import click
 from click.shell_completion import CompletionItem
 
-from amps.cli.explain.catalogue import Explanation, everything, find, is_id, near
+from amps.cli.explain.catalogue import Explanation, everything, look_up, near
 from amps.cli.options import HelpfulCommand, option
 from amps.version import VERSION
 
@@ -38,9 +38,9 @@ class ErrorName(click.ParamType[str]):
 def main(context: click.Context, words: tuple[str, ...], lists: bool, output: str) -> None:
     """Explain messages of the server: text, level, likely cause, and what to do.
 
-    ID is the id of a record of the event log (07-0013); a whole record is accepted, too. REASON is the reason of a
-    refused command or of an ended connection (bad filter). Several ids are explained one after the other. The exit
-    status is 1 if one of them is unknown.
+    ID is the id of a record of the event log (07-0013), a whole record, or a regular expression for ids (00- for a
+    category). REASON is the reason of a refused command or of an ended connection (bad filter). The exit status is 1
+    if nothing is found.
     """
     if lists == bool(words):
         raise click.UsageError("give an id or a reason, or --list")
@@ -48,20 +48,18 @@ def main(context: click.Context, words: tuple[str, ...], lists: bool, output: st
         write(everything(), output, short=True)
         return
     whole = " ".join(words)
-    several = find(whole) is None and all(find(word) or is_id(word) for word in words)
-    found, unknown = [], []
-    for text in words if several else [whole]:
-        explanation = find(text)
-        if explanation is None:
-            unknown.append(text)
-        else:
-            found.append(explanation)
-    write(found, output, short=False)
-    for text in unknown:
-        similar = near(text)
+    # Several ids, or the words of one reason.
+    patterns = [whole] if look_up(whole) or not all(map(look_up, words)) else list(words)
+    for pattern in patterns:
+        found = look_up(pattern)
+        if found:
+            write(found, output, short=False)
+            if output == "text":
+                click.echo(f"Found {len(found)} error{'s' if len(found) > 1 else ''} matching '{pattern}'.")
+            continue
+        similar = near(pattern)
         hint = f"; near matches: {', '.join(similar)}" if similar else "; 'ampserr --list' lists all"
-        click.echo(f"error: there is no explanation of {text!r}{hint}", err=True)
-    if unknown:
+        click.echo(f"error: there is no explanation of {pattern!r}{hint}", err=True)
         context.exit(1)
 
 
@@ -88,20 +86,25 @@ def write(found: list[Explanation], output: str, *, short: bool) -> None:
             else:
                 click.echo(f"{each.name}  {each.kind:8}  {' '.join(each.text.split())}")
         return
-    for number, each in enumerate(found):
-        if number:
-            click.echo()
-        click.echo(f"{each.name}  ({each.kind})")
-        if each.text != each.name:
-            click.echo(_section("Text", each.text))
-        click.echo(_section("Cause", each.advice.cause))
-        click.echo(_section("Remedy", each.advice.remedy))
+    for each in found:
+        if each.text == each.name:
+            click.echo(f"AMPS Reason {each.name} [{each.kind}]")
+            description = each.advice.cause
+        else:
+            click.echo(f"AMPS Message {each.name} [level = {each.kind}]")
+            description = f"{each.text}\n\n{each.advice.cause}"
+        click.echo(_paragraphs("DESCRIPTION:", description))
+        click.echo(_paragraphs("ACTION:", each.advice.remedy))
+        click.echo()
 
 
-def _section(title: str, text: str) -> str:
-    return click.wrap_text(
-        text, 100, initial_indent=f"  {title + ':':8}", subsequent_indent=" " * 10, preserve_paragraphs=False
-    )
+def _paragraphs(title: str, text: str) -> str:
+    """An indented title and below it the text, in the form of the documented output (operations.md §11)."""
+    paragraphs = [
+        click.wrap_text(" ".join(part.split()), 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        for part in text.split("\n\n")
+    ]
+    return f"    {title}\n" + "\n".join(paragraphs)
 
 
 if __name__ == "__main__":

@@ -67,12 +67,36 @@ def test_explanations_are_sentences() -> None:
             assert each.advice.remedy != NOTHING, each.name
 
 
-def test_an_id_is_explained_with_text_level_cause_and_remedy() -> None:
-    done = run("07-0013")
+def test_operations_11_an_id_is_explained_in_the_documented_form() -> None:
+    """operations.md §11, 70: `ampserr 00-0015`."""
+    done = run("00-0015")
     assert done.exit_code == 0
-    assert done.output.startswith("07-0013  (info)\n  Text:   client[<client>] disconnected.[ Reason: <reason>.]\n")
-    assert "\n  Cause:  " in done.output
-    assert "\n  Remedy: " in done.output
+    assert done.output == (
+        "AMPS Message 00-0015 [level = info]\n"
+        "    DESCRIPTION:\n"
+        "        AMPS initialization completed (<seconds> seconds).\n"
+        "        The server is ready and accepts clients.\n"
+        "    ACTION:\n"
+        "        No recommended action available.\n"
+        "\n"
+        "Found 1 error matching '00-0015'.\n"
+    )
+
+
+def test_operations_11_ids_are_found_by_regular_expressions() -> None:
+    """operations.md §11: `00-` and `.`; exit status 1 without a match."""
+    ids = [line.split()[2] for line in run("00-").output.splitlines() if line.startswith("AMPS Message")]
+    assert ids == sorted(name for name in CATALOGUE if name.startswith("00-"))
+    assert run("00-").output.endswith(f"Found {len(ids)} errors matching '00-'.\n")
+    assert f"Found {len(CATALOGUE)} errors matching '.'." in run(".").output
+    assert run("99-").exit_code == 1
+    assert run("(").exit_code == 1
+
+
+def test_a_reason_is_explained_with_cause_and_remedy() -> None:
+    lines = run("slow", "client").output.splitlines()
+    assert lines[0] == "AMPS Reason slow client [reason of an ended connection]"
+    assert [line for line in lines if line[:4] == "    " != line[4:8]] == ["    DESCRIPTION:", "    ACTION:"]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +118,9 @@ def test_ids_records_and_reasons_are_found(words: tuple[str, ...], name: str) ->
 
 
 def test_several_are_explained() -> None:
-    done = run("07-0013", "slow client", "07-9999", "-output", "json")
-    assert [row["name"] for row in json.loads(done.stdout)] == ["07-0013", "slow client"]
+    output = run("07-0013", "slow client").output
+    assert output.index("AMPS Message 07-0013") < output.index("AMPS Reason slow client")
+    done = run("07-0013", "07-9999")
     assert (done.exit_code, "07-9999" in done.stderr) == (1, True)
 
 
@@ -140,4 +165,4 @@ def test_the_program_runs_by_itself() -> None:
         [sys.executable, "-P", "-m", "amps.cli.explain.command", "07-0013"],
         capture_output=True, timeout=TIMEOUT_S, env=environment(), check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout[:7]) == (0, b"07-0013")
+    assert (done.returncode, done.stdout[:20]) == (0, b"AMPS Message 07-0013")
