@@ -17,6 +17,7 @@ from amps.cli.serve import serve
 from amps.cli.sow import sow, sow_and_subscribe, sow_delete
 from amps.cli.storage_test import storage_test
 from amps.cli.subscribe import subscribe
+from amps.cli.top.command import top
 from amps.client.errors import AMPSException
 from amps.version import VERSION
 
@@ -77,7 +78,7 @@ def show_help(context: click.Context, command: str | None) -> None:
 
 for subcommand in (
     serve, publish, subscribe, sow, sow_and_subscribe, sow_delete, ping, context, completion, demo, journal,
-    storage_test, pipeline,
+    storage_test, pipeline, top,
 ):  # fmt: skip
     amps.add_command(subcommand)
 
