@@ -137,7 +137,9 @@ def test_pausing_keeps_the_values(watched: Watched) -> None:
         )
         assert re.search(r"Q +json +0 ", screen)
         terminal.press(" ")
-        terminal.wait_for(lambda text: KEYS in text and re.search(r"Q +json +1 ", text) is not None, "does not continue")
+        terminal.wait_for(
+            lambda text: KEYS in text and re.search(r"Q +json +1 ", text) is not None, "does not continue"
+        )
         terminal.press("q")
         assert terminal.end() == 0
 
