@@ -68,7 +68,7 @@ def test_explanations_are_sentences() -> None:
 
 
 def test_operations_11_an_id_is_explained_in_the_documented_form() -> None:
-    """operations.md §11, 70: `ampserr 00-0015`."""
+    """operations.md §11, §13 70: `ampserr 00-0015`."""
     done = run("00-0015")
     assert done.exit_code == 0
     assert done.output == (
