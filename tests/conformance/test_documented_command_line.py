@@ -56,7 +56,7 @@ def test_client_17_contexts_and_output_formats(start_server: StartServer, direct
     assert sum(line.startswith("Successfully connected") for line in lines) == 2
     assert re.search(r"^type +json", "\n".join(lines), re.MULTILINE)
     assert "secret" not in "\n".join(lines)
-    lines = run("-output json")
+    lines = run("-output pretty")
     assert lines[0].startswith("total messages published: 2")
     bodies = ['{"id":1,"side":"buy","price":10.50}', '{"id":2,"side":"sell"}']
     assert lines[1:3] == bodies
@@ -65,7 +65,7 @@ def test_client_17_contexts_and_output_formats(start_server: StartServer, direct
     table = lines.index("id  price")
     assert lines[table : table + 3] == ["id  price", "1   10.50", "2"]
     for line, body in zip(lines[-2:], bodies, strict=True):
-        assert re.fullmatch(rf"\d+\|1\| {len(body)} {re.escape(body)}", line)
+        assert re.fullmatch(rf"\d+\|\d\| {len(body)} {re.escape(body)}", line)
 
 
 def test_top_and_ampserr(start_server: StartServer, directory: Path) -> None:
