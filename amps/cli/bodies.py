@@ -15,7 +15,12 @@ from amps.cli.layouts import TAGS
 from amps.client import Message
 from amps.client.payloads.codecs import codec_for, json_loads
 
-HEADER_NAMES = ("topic", *sorted(name for name in TAGS if name not in ("topic", "length")))
+# The long names of header fields, by the names of the tags of -format; `length` is no field.
+HEADER_FIELDS = {"topic": "topic"} | {
+    name: {"command": "cmd", "lease_period": "leaseperiod", "sowkey": "sow_key"}.get(name, name)
+    for name in sorted(TAGS)
+    if name != "length"
+}
 PAIRS = frozenset(("fix", "nvfix"))
 DOCUMENTS = frozenset(("bson", "msgpack"))
 FIELD_END = b"\x01"
@@ -23,10 +28,24 @@ _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)
+
+
+# Made once: `json.dumps` with arguments makes an encoder for each call.
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
+
+
 def header_of(message: Message) -> dict[str, str | int]:
     """The header fields that the message has, by the names of the tags of -format."""
-    values = {name: TAGS[name](message) for name in HEADER_NAMES}
-    return {name: value for name, value in values.items() if isinstance(value, str | int)}
+    fields = message.header
+    return {name: fields[field] for name, field in HEADER_FIELDS.items() if field in fields}
 
 
 def json_text(data: bytes, message_type: str) -> bytes | None:
@@ -36,10 +55,10 @@ def json_text(data: bytes, message_type: str) -> bytes | None:
             json_loads(data)
             return data.replace(b"\n", b" ").replace(b"\r", b" ")  # only outside of strings
         if message_type in PAIRS:
-            return json.dumps(pairs(data), ensure_ascii=False).encode()
+            return _encode(pairs(data)).encode()
         if message_type in DOCUMENTS:
             value = codec_for(message_type).decode(data)
-            return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain).encode()
+            return _encode(value).encode()
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         pass  # the body is not what its type says
     return None
@@ -47,13 +66,13 @@ def json_text(data: bytes, message_type: str) -> bytes | None:
 
 def json_line(message: Message, message_type: str) -> bytes:
     """The message as one JSON object: `header`, and the body as `data`, `text` or `base64`."""
-    header = json.dumps(header_of(message), ensure_ascii=False).encode("utf-8", "backslashreplace")
+    header = _encode(header_of(message)).encode("utf-8", "backslashreplace")
     data = message.data
     value = json_text(data, message_type)
     if value is not None:
         return b'{"header": %b, "data": %b}' % (header, value)
     try:
-        return b'{"header": %b, "text": %b}' % (header, json.dumps(data.decode(), ensure_ascii=False).encode())
+        return b'{"header": %b, "text": %b}' % (header, _encode(data.decode()).encode())
     except UnicodeDecodeError:
         return b'{"header": %b, "base64": "%b"}' % (header, base64.b64encode(data))
 
@@ -77,18 +96,11 @@ def pairs(data: bytes) -> dict[str, str | list[str]]:
     return found
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return str(value)
-
-
 class Number(str):
     """A number as it is written in JSON."""
+
+
+_decode = json.JSONDecoder(parse_float=Number, parse_int=Number).decode
 
 
 def fields_of(message: Message, message_type: str) -> Mapping[str, Any] | None:
@@ -97,7 +109,7 @@ def fields_of(message: Message, message_type: str) -> Mapping[str, Any] | None:
     if text is None:
         return None
     try:
-        value = json.loads(text, parse_float=Number, parse_int=Number)
+        value = _decode(text.decode())
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -133,4 +145,6 @@ def indented(text: str) -> str:
 
 def printable(text: str) -> str:
     """Text that cannot control a terminal: control characters, except for tab and newline, are escaped."""
+    if text.isprintable():
+        return text  # the usual case
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import click
+from rich.cells import cell_len, set_cell_size
 
 from amps.cli.bodies import Number, fields_of, header_of, json_line, printable, text_of
 from amps.cli.layouts import Layout, body
@@ -111,8 +112,6 @@ class Table:
 
     def _add_columns(self, rows: list[dict[str, str]]) -> bool:
         """Add the columns that rows have and the table has not, as far as there is room. True if there are any."""
-        from rich.cells import cell_len
-
         names = {name: None for row in rows for name in row if name not in self._widths}
         left = self._width - sum(width + len(GAP) for width in self._widths.values()) - len(MORE)
         added = False
@@ -131,7 +130,7 @@ class Table:
 
     def _line(self, row: Mapping[str, str]) -> str:
         cells = [_fitted(row.get(name, ""), width) for name, width in self._widths.items()]
-        if any(name not in self._widths for name in row):
+        if not row.keys() <= self._widths.keys():
             cells.append(MORE)
         return GAP.join(cells).rstrip()
 
@@ -154,6 +153,8 @@ def _cell(value: object) -> str:
         text = {None: "null", True: "true", False: "false"}[value]
     else:
         text = value if isinstance(value, str) else _compact(value)
+    if text.isprintable():
+        return text
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -168,8 +169,8 @@ def _compact(value: object) -> str:
 
 def _fitted(text: str, width: int) -> str:
     """Text with exactly this width on a terminal."""
-    from rich.cells import cell_len, set_cell_size
-
+    if text.isascii():
+        return f"{text:{width}}" if len(text) <= width else text[: width - 1] + MORE
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(text, width - 1) + MORE
