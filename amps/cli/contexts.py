@@ -31,6 +31,10 @@ FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
 
+class Unreadable(click.ClickException):
+    """The file cannot be read, for example in a home directory of another user."""
+
+
 @dataclass
 class Contexts:
     """The contents of the file: settings by context, and the name of the current context."""
@@ -59,7 +63,12 @@ class Contexts:
 def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
     """The path of the file. The XDG rules: a relative or empty `XDG_CONFIG_HOME` counts as not set."""
     base = Path(environment.get("XDG_CONFIG_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".config") / "amps" / "contexts.toml"
+    if not base.is_absolute():
+        try:
+            base = Path.home() / ".config"
+        except RuntimeError:  # the user has no home directory, as some users of containers
+            base = Path("/.config")
+    return base / "amps" / "contexts.toml"
 
 
 def load(path: Path) -> Contexts:
@@ -68,10 +77,10 @@ def load(path: Path) -> Contexts:
         with path.open("rb") as file:
             parsed = tomllib.load(file)
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Contexts(path)
     except OSError as error:
-        raise click.ClickException(f"{path} cannot be read: {error.strerror}") from None
+        raise Unreadable(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path} is no TOML file: {error}") from None
     current, tables = parsed.pop("current", None), parsed.pop("contexts", {})

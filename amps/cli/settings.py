@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import click
 
-from amps.cli.contexts import SETTING_NAMES, Contexts, contexts_path, load
+from amps.cli.contexts import SETTING_NAMES, Contexts, Unreadable, contexts_path, load
 from amps.cli.server_text import ServerText
 from amps.client.protocol.command import check_text
 
@@ -87,8 +87,15 @@ def resolve(
             if (text := environment.get(variable_of(name)))
         }
     )
-    contexts = load(contexts_path(environment) if path is None else path)
-    name = chosen or environment.get(CONTEXT_VARIABLE) or contexts.current
+    name = chosen or environment.get(CONTEXT_VARIABLE)
+    path = contexts_path(environment) if path is None else path
+    try:
+        contexts = load(path)
+    except Unreadable:
+        if name is not None:
+            raise
+        contexts = Contexts(path)  # services and sudo may run in a home directory that they may not read
+    name = name or contexts.current
     sources.append(_of_context(contexts, name))
     sources.append({key: Found(text, DEFAULT, "default") for key, text in DEFAULTS.items()})
     for source in sources:

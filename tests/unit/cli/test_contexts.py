@@ -190,3 +190,27 @@ def test_the_path_follows_the_xdg_rules(tmp_path: Path) -> None:
     for given in ({}, {"XDG_CONFIG_HOME": ""}, {"XDG_CONFIG_HOME": "relative"}):
         assert contexts_path(given) == Path.home() / ".config/amps/contexts.toml"
     assert contexts_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/amps/contexts.toml")
+
+
+def test_an_unreadable_file_matters_only_if_a_context_is_named(
+    config_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service, or a user by sudo, may have a home directory that it may not read."""
+    add("one", "-server", "127.0.0.1:1", "-use")
+
+    def denied(self: Path, *arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", denied)
+    assert "cannot connect to" in invoke("ping", "-server", "127.0.0.1:2").output
+    for done in (invoke("ping", "-context", "one"), invoke("context", "list"), invoke("context", "remove", "one")):
+        assert (done.exit_code, f"{file_of(config_home)} cannot be read: Permission denied" in done.output) == (1, True)
+
+
+def test_a_user_without_a_home_directory_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert "cannot connect to" in invoke("ping", "-server", "127.0.0.1:2").output
