@@ -117,7 +117,7 @@ class Table:
         added = False
         for name in names:
             wanted = min(CELL_MAX, max(cell_len(name), *(cell_len(row.get(name, "")) for row in rows)))
-            width = min(max(wanted, 1), left)
+            width = min(max(wanted, 1), left - len(GAP))
             if width < min(wanted, CELL_MIN):
                 break
             self._widths[name] = width

@@ -112,9 +112,10 @@ def test_a_table_has_a_column_per_field() -> None:
 def test_a_table_stays_within_its_width() -> None:
     fields = {f"field{n}": "x" * n for n in range(40)}
     wide = json.dumps(fields | {"日本": "語" * 50}).encode()
-    for width in (20, 33, 80):
-        for shown in table([wide, b'{"new":1}', wide], width):
-            assert len(shown) <= width
+    long = json.dumps({f"field{n}": "x" * 30 for n in range(9)}).encode()
+    for width in range(20, 90):
+        for bodies in ([wide, b'{"new":1}', wide], [long, wide]):
+            assert all(len(shown) <= width for shown in table(bodies, width)), width
     assert table([wide], 33)[1].endswith("…")
     assert table([b'{"a":"%b"}' % ("語" * 50).encode()], 200)[1] == "語" * 19 + " …"
 

@@ -16,6 +16,7 @@ import pytest
 from amps.client import Client
 from tests.support.queues import options, queue_xml
 from tests.support.server import ServerProcess, StartServer
+from tests.support.terminal import Terminal
 from tests.unit.cli.running import COMMAND, TIMEOUT_S, environment, run, server_option
 from tests.unit.cli.test_with_server import logged, publish_to_queue, records
 from tests.unit.client.peer import Connection, Frame, ScriptedPeer
@@ -305,3 +306,20 @@ def test_a_table_is_shown_while_messages_arrive(start_server: StartServer) -> No
     process.send_signal(signal.SIGINT)
     assert process.wait(TIMEOUT_S) == 0
     process.stdout.close()
+
+
+def test_client_17_on_a_terminal_output_fits_and_ctrl_c_ends_with_0(start_server: StartServer) -> None:
+    """client.md §17: the table is as wide as the terminal, pretty output has colours, Ctrl-C is no failure."""
+    server = start_server(log_topics=[".*"])
+    body = json.dumps({f"field{n}": "x" * 30 for n in range(20)}).encode()
+    assert run("publish", *server_option(server), "-topic", "t", stdin=body).returncode == 0
+    for output, shown in (("table", "…"), ("pretty", '"field19"')):
+        command = [*COMMAND, "subscribe", *server_option(server), "-topic", "t", "-bookmark", "epoch"]
+        with Terminal([*command, "-output", output], environment(), columns=50) as terminal:
+            screen = terminal.wait_for(lambda text, shown=shown: shown in text, "the message is not shown")  # type: ignore[misc]
+            if output == "table":
+                assert all(len(line) <= 50 for line in screen.splitlines())
+            else:
+                assert b"\x1b[1mt\x1b[0m" in terminal.output
+            terminal.interrupt()
+            assert terminal.end() == 0
