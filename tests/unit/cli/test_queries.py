@@ -323,3 +323,23 @@ def test_client_17_on_a_terminal_output_fits_and_ctrl_c_ends_with_0(start_server
                 assert b"\x1b[1mt\x1b[0m" in terminal.output
             terminal.interrupt()
             assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("output", ["json", "pretty", "table"])
+def test_every_output_acknowledges_messages_of_queues(start_server: StartServer, output: str) -> None:
+    """client.md §17, options ack and output: a message is acknowledged when it is written, also in a table."""
+    server = start_server(**options(queue_xml("Q", "T")))
+    publish_to_queue(server, 5)
+    where = (*server_option(server), "-topic", "Q", "-ack", "-backlog", 2, "-timeout", 3)
+    done = run("subscribe", *where, "-output", output)
+    assert done.returncode == 0, done.stderr.decode()
+    lines = done.stdout.decode().splitlines()
+    if output == "json":
+        shown = [json.loads(line) for line in lines]
+        assert [row["data"]["id"] for row in shown] == [0, 1, 2, 3, 4]
+        assert {"topic", "command", "bookmark", "timestamp", "lease_period"} <= shown[0]["header"].keys()
+    elif output == "table":
+        assert lines == ["id", "0", "1", "2", "3", "4"]
+    else:
+        assert sum("lease_period" in line for line in lines) == 5
+    assert waiting(server) == []
