@@ -30,6 +30,8 @@ class Poller:
         self.problem: str | None = None
         """Why the last try failed; None after a success."""
         self.paused = False
+        self.late_s = 2 * interval_s + REDRAW_S
+        """The age in seconds from which values are late: the server has not answered since."""
         self._interface = interface
         self._interval_s = interval_s
         self._notify = notify
@@ -86,7 +88,7 @@ def _loop(poller: Poller, choice: Choice, keys: Keyboard, live: Live) -> None:
         reading, problem = poller.reading, poller.problem
         age_s = time.monotonic() - reading.at_s
         when = f"{datetime.now():%H:%M:%S}"
-        if problem is not None or choice.paused:
+        if problem is not None or choice.paused or age_s > poller.late_s:
             when += f", values {age_s:.0f} s old"
         height = live.console.size.height
         if problem is not None:

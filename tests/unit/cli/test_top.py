@@ -1,9 +1,11 @@
 """`amps top` against running servers, in a terminal."""
 
+import http.server
 import json
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.support.queues import options, queue_xml
 from tests.support.server import ServerProcess, StartServer, module_xml, wait_until
 from tests.support.terminal import Terminal
 from tests.unit.cli.running import COMMAND, TIMEOUT_S, environment, run
+from tests.unit.cli.test_top_parts import answering, serving
 
 KEYS = "q quit"
 
@@ -258,3 +261,27 @@ def test_a_closed_terminal_ends_the_view(watched: Watched) -> None:
         process = terminal.process
         terminal.hang_up()
         assert process.wait(TIMEOUT_S) in (0, 128 + signal.SIGHUP)  # it sees the signal or the end first
+
+
+def test_keys_work_while_the_server_does_not_answer() -> None:
+    """The interface answers once and then hangs: the view changes, shows the age of its values, and ends at once."""
+    asked = threading.Event()
+    over = threading.Event()
+    body = b'{"amps":{"instance":{"name":"hanging","queues":[]}}}'
+
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
+        if asked.is_set():
+            over.wait(TIMEOUT_S)
+        asked.set()
+        answering(200, body)(request)
+
+    with serving(answer) as admin:
+        command = [*COMMAND, "top", "-admin", admin.url, "-interval", ".1"]
+        with Terminal(command, environment()) as terminal:
+            terminal.wait_for(shows("hanging", "depth ▼"), "not shown")
+            terminal.press("2")
+            terminal.wait_for(shows("backlog ▼", "s old"), "the view does not change, or has no age")
+            terminal.press("q")
+            assert terminal.end() == 0
+            assert terminal.settings == terminal.initial
+        over.set()
