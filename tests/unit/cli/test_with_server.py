@@ -236,7 +236,7 @@ def test_messages_refused_until_the_end_do_not_count_as_published(monkeypatch: p
         def open(self) -> None:
             pass
 
-        def publish(self, topic: str, data: bytes) -> None:
+        def publish(self, topic: str, data: bytes, *, delta: bool = False) -> None:
             self.published += 1
 
         def finish(self, timeout_s: float | None = None) -> None:
