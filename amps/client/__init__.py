@@ -20,6 +20,7 @@ imported. The engine opens no socket, starts no thread and reads no clock.
 """
 
 from amps.client.blocking.client import Client
+from amps.client.blocking.ha import HAClient
 from amps.client.blocking.streams import MessageStream
 from amps.client.enums import (
     DEFAULT,
@@ -79,8 +80,11 @@ from amps.client.protocol.engine_types import ClientStats
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import QueryArgs, SubscribeArgs
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.subscriptions import MemorySubscriptionManager, SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
-from amps.client.stores import MemoryPublishStore
+from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
+from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
+from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
 
 __all__ = [
     "DEFAULT",
@@ -107,12 +111,18 @@ __all__ = [
     "Command",
     "CommandException",
     "ConnectionException",
+    "ConnectionInfo",
     "ConnectionRefusedException",
     "ConnectionState",
     "Data",
     "DefaultAuthenticator",
+    "DefaultServerChooser",
+    "DelayStrategy",
     "DisconnectedException",
     "DuplicateLogonException",
+    "ExponentialDelayStrategy",
+    "FixedDelayStrategy",
+    "HAClient",
     "Handler",
     "InvalidBookmarkException",
     "InvalidOptionsException",
@@ -122,7 +132,9 @@ __all__ = [
     "InvalidTransportOptionsException",
     "InvalidUriException",
     "LogonRequiredException",
+    "MemoryBookmarkStore",
     "MemoryPublishStore",
+    "MemorySubscriptionManager",
     "Message",
     "MessageStream",
     "MessageTypeException",
@@ -134,12 +146,14 @@ __all__ = [
     "PublishStoreGapException",
     "QueryArgs",
     "RetryOperationException",
+    "ServerChooser",
     "StoreCorruptException",
     "StoreException",
     "StoreFullException",
     "StreamException",
     "SubscribeArgs",
     "SubscriptionAlreadyExistsException",
+    "SubscriptionManager",
     "TimedOutException",
     "Timeout",
     "TransportTypeException",

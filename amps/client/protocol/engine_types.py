@@ -92,8 +92,16 @@ class Route:
     ends_after_group: bool = False
     group_ended: bool = False
     remaining: int | None = None
+    limit: int | None = None
+    """The number of messages that was requested when the subscription was last entered."""
+    passed: int = 0
+    """The number of messages that have arrived since then, duplicates included."""
+    repeats: int = 0
+    """The number of duplicates among them."""
     max_backlog: int | None = None
     bookmarked: bool = False
+    began_at: str | None = None
+    """The bookmark at which a subscription entered at NOW began; None if the server has not told it."""
     ack_batch: AckBatch | None = None
     """The batch to which messages add themselves; see `QueueAcknowledger`."""
     accepted: bool = False

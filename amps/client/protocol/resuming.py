@@ -1,8 +1,9 @@
 """The form in which a subscription is entered again after a lost connection (client.md §19.5).
 
 It is the last form that the server accepted: `replace` is removed, a pause stays as it stands now. A bookmark
-subscription continues from the bookmark store, whatever bookmark it was entered with; a range keeps its end. A replay
-of a limited number of messages asks only for the rest.
+subscription continues from the bookmark store, whatever bookmark it was entered with; a range keeps its end. One that
+was entered at NOW and has received nothing continues from where it began. A replay of a limited number of messages asks
+only for the rest.
 """
 
 from amps.client.enums import MOST_RECENT
@@ -28,7 +29,9 @@ def resumed(command: Command, route: Route, bookmarks: BookmarkStore | None) -> 
     if command.command not in QUERIES:
         again.ack_type = route.outstanding  # acknowledgements that were delivered are not requested again
     if command.bookmark is not None and bookmarks is not None and command.sub_id is not None:
-        again.bookmark = _next_bookmark(str(command.bookmark), bookmarks.get_most_recent(command.sub_id))
+        again.bookmark = _next_bookmark(
+            str(command.bookmark), bookmarks.get_most_recent(command.sub_id) or route.began_at
+        )
         if route.remaining is not None:
             again.top_n = route.remaining
     return again

@@ -4,22 +4,20 @@ from amps.client import Message
 
 
 class ListStore:
-    """Keeps every bookmark it has seen, in lists; resumes after the last discarded or received one."""
+    """Keeps every bookmark it has seen, in order; resumes after the last received one."""
 
     def __init__(self) -> None:
-        self.seen: dict[str, list[str]] = {}
+        self.seen: dict[str, dict[str | None, int]] = {}
         self.discarded: dict[str, set[int]] = {}
         self.points: dict[str, str] = {}
         self.ended: list[str] = []
 
     def log(self, message: Message) -> int:
-        seen = self.seen.setdefault(message.sub_id or "", [])
-        if message.bookmark not in seen:
-            seen.append(message.bookmark or "")
-        return seen.index(message.bookmark or "") + 1
+        seen = self.seen.setdefault(message.sub_id or "", {})
+        return seen.setdefault(message.bookmark, len(seen) + 1)
 
     def is_discarded(self, message: Message) -> bool:
-        return message.bookmark in self.seen.get(message.sub_id or "", [])
+        return message.bookmark in self.seen.get(message.sub_id or "", {})
 
     def discard(self, sub_id: str, store_seq: int) -> None:
         self.discarded.setdefault(sub_id, set()).add(store_seq)
@@ -29,7 +27,7 @@ class ListStore:
 
     def get_most_recent(self, sub_id: str) -> str | None:
         seen = self.seen.get(sub_id)
-        return seen[-1] if seen else self.points.get(sub_id)
+        return next(reversed(seen)) if seen else self.points.get(sub_id)
 
     def get_oldest_seq(self, sub_id: str) -> int:
         return 0

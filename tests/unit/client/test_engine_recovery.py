@@ -280,7 +280,23 @@ def test_bookmark_subscriptions_go_on_from_the_store(entered: str, seen: str | N
         store.points["s"] = seen
     (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
     assert frame["bm"] == again
-    assert frame.acks == {"processed", "persisted"} | ({"completed"} if again[0] in "[(" else set())
+    assert frame.acks == {"processed", "persisted"} | ({"completed"} if again[0] in "[(" or again == NOW else set())
+
+
+@pytest.mark.parametrize(("completed", "again"), [("5|7|", "5|7|"), ("0", EPOCH), (None, NOW)])
+def test_a_subscription_at_now_that_received_nothing_goes_on_where_it_began(
+    completed: str | None, again: str
+) -> None:
+    """client.md §19.5: messages of the time without a connection are not lost"""
+    h = Recovering(bookmark_store=ListStore()).ready()
+    ticket = h.start(subscribe(bookmark=NOW), Route(RouteKind.COMMAND))
+    assert h.sent()[0].acks == {"processed", "persisted", "completed"}
+    h.accept(Frame({"cid": ticket.command_id}, b""))
+    if completed is not None:
+        h.receive({"c": "ack", "cid": ticket.command_id, "a": "completed", "sub_id": "s", "bm": completed})
+    assert h.events(LastChance) == []
+    (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
+    assert frame["bm"] == again
 
 
 def test_client_51_a_limited_replay_asks_for_the_rest() -> None:
@@ -297,6 +313,67 @@ def test_client_51_a_limited_replay_asks_for_the_rest() -> None:
     assert [event.route for event in h.events(StreamEnd)] == [route]
     assert route.closed
     assert [f["c"] for f in h.again()] == []
+
+
+def test_a_limited_replay_makes_up_for_duplicates() -> None:
+    """client.md §21 51: duplicates count to the server's limit, not to the application's"""
+    store = ListStore()
+    h = Recovering(bookmark_store=store).ready()
+    route = h.enter(subscribe(bookmark=EPOCH, top_n=7))
+    for n in (1, 2, 3):
+        h.message("s", f"1|{n}|")
+    store.get_most_recent = lambda sub_id: "1|1|"  # type: ignore[method-assign]  # 2 and 3 are not discarded
+    (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
+    h.events()
+    for n in (2, 3, 4, 5):
+        h.message("s", f"1|{n}|")
+    h.receive({"c": "ack", "cid": frame["cid"], "a": "completed", "status": "success", "sub_id": "s"})
+    assert len(delivered(h.events())) == 2
+    ended, again = h.sent()
+    assert (ended["c"], ended["sub_id"]) == ("unsubscribe", "s")
+    assert (again["c"], again["bm"], again["top_n"]) == ("subscribe", "1|1|", 4)
+    h.accept(again)
+    for n in (2, 3, 6, 7):
+        h.message("s", f"1|{n}|")
+    events = h.events()
+    assert len(delivered(events)) == 2
+    assert [event.route for event in events if isinstance(event, StreamEnd)] == [route]
+    assert h.engine._resubscribing == {}
+
+
+def test_a_limited_replay_that_cannot_be_continued_ends() -> None:
+    store = ListStore()
+    h = Recovering(bookmark_store=store).ready()
+    route = h.enter(subscribe(bookmark=EPOCH, top_n=2))
+    h.message("s", "1|1|")
+    store.get_most_recent = lambda sub_id: "0"  # type: ignore[method-assign]
+    (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
+    h.message("s", "1|1|")
+    h.receive({"c": "ack", "cid": frame["cid"], "a": "completed", "status": "success", "sub_id": "s"})
+    _, again = h.sent()
+    h.events()
+    h.receive(
+        {"c": "ack", "cid": again["cid"], "a": "processed", "status": "failure", "reason": "not entitled"}
+    )
+    (end,) = h.events(StreamEnd)
+    assert end.route is route
+    assert isinstance(end.error, NotEntitledException)
+    assert h.engine.refusal is None
+    assert h.engine.phase is Phase.READY
+
+
+def test_a_limited_replay_that_reaches_the_end_of_the_log_ends() -> None:
+    store = ListStore()
+    h = Recovering(bookmark_store=store).ready()
+    route = h.enter(subscribe(bookmark=EPOCH, top_n=7))
+    h.message("s", "1|1|")
+    store.get_most_recent = lambda sub_id: "0"  # type: ignore[method-assign]
+    (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
+    h.message("s", "1|1|")
+    h.message("s", "1|2|")
+    h.receive({"c": "ack", "cid": frame["cid"], "a": "completed", "status": "success", "sub_id": "s"})
+    assert route.closed
+    assert h.sent() == []
 
 
 def test_client_46_messages_of_the_lost_connection_are_not_delivered_again() -> None:
@@ -348,6 +425,28 @@ def test_an_ended_subscription_is_not_entered_again() -> None:
     assert unsubscribing.error is None
     assert h.reconnect() == []
     assert h.engine.phase is Phase.READY
+
+
+def test_a_subscription_ended_after_a_recovery_was_cut_off_is_not_awaited() -> None:
+    h = Recovering().ready()
+    h.enter(subscribe("a"))
+    h.lose()
+    h.reconnect()
+    assert h.engine.phase is Phase.RESUBSCRIBING
+    h.lose()
+    h.start(Command("unsubscribe", sub_id="a"))
+    assert h.reconnect() == []
+    assert h.engine.phase is Phase.READY
+
+
+def test_reconnecting_accumulates_nothing() -> None:
+    h = Recovering(bookmark_store=ListStore()).ready()
+    route = h.enter(subscribe("a", bookmark=EPOCH))
+    for _ in range(3):
+        h.again()
+    assert route.command_ids == ["2"]
+    assert len(h.engine._commands) == 1
+    assert h.engine._tickets == {}
 
 
 def test_a_subscription_ended_during_recovery_is_ended_on_the_new_server() -> None:
@@ -423,8 +522,10 @@ def test_waiting_commands_are_sent_again(sent: bool) -> None:
     else:
         h.lose()
         begin()
+    for _ in range(2):
+        h.connect()
+        h.lose()
     assert h.sent() == []
-    h.lose()
     frames = h.reconnect()
     assert [f["cid"] for f in frames] == [ticket.command_id for ticket in tickets]
     assert not any(ticket.done for ticket in tickets)
@@ -576,6 +677,18 @@ def test_a_failed_logon_keeps_what_survives() -> None:
     h.engine.connection_lost(h.now, LOST)
     assert [event.ticket for event in h.events(TicketFailed)] == [ticket]
     assert [f["sub_id"] for f in h.reconnect()] == ["a"]
+
+
+def test_a_connection_lost_before_its_recovery() -> None:
+    """The front end calls `recover` without knowing that the connection is gone"""
+    h = Recovering().ready()
+    h.lose()
+    h.logon()
+    h.lose()
+    h.engine.recover(h.now)
+    assert h.engine.phase is Phase.DISCONNECTED
+    assert h.reconnect() == []
+    assert h.engine.phase is Phase.READY
 
 
 def test_a_custom_manager_decides_what_is_entered_again() -> None:
