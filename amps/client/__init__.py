@@ -74,6 +74,8 @@ from amps.client.errors import (
     UsageException,
 )
 from amps.client.payloads.codecs import Codec
+from amps.client.payloads.composite import CompositeMessageBuilder, CompositeMessageParser
+from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFIXShredder
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import ClientStats
 from amps.client.protocol.message import Handler, Message
@@ -106,6 +108,8 @@ __all__ = [
     "Codec",
     "Command",
     "CommandException",
+    "CompositeMessageBuilder",
+    "CompositeMessageParser",
     "ConnectionException",
     "ConnectionRefusedException",
     "ConnectionState",
@@ -113,6 +117,8 @@ __all__ = [
     "DefaultAuthenticator",
     "DisconnectedException",
     "DuplicateLogonException",
+    "FIXBuilder",
+    "FIXShredder",
     "Handler",
     "InvalidBookmarkException",
     "InvalidOptionsException",
@@ -127,6 +133,8 @@ __all__ = [
     "MessageStream",
     "MessageTypeException",
     "MissingFieldsException",
+    "NVFIXBuilder",
+    "NVFIXShredder",
     "NameInUseException",
     "NotEntitledException",
     "PublishException",

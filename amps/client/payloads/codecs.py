@@ -5,13 +5,14 @@ text are sent unchanged. Message types without a codec here are carried as bytes
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import msgpack
 import orjson
 
 from amps.client.payloads.bson import decode_bson, encode_bson
+from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFIXShredder
 
 
 class Codec(Protocol):
@@ -70,57 +71,39 @@ class BsonCodec:
 
 
 class FixCodec:
-    """fix: `tag=value` pairs that each end in 0x01; tags are non-negative integers."""
+    """fix: `tag=value` fields that each end in 0x01; tags are non-negative integers. None leaves a field out."""
 
     name = "fix"
-    separator = b"\x01"
 
     def encode(self, obj: Any) -> bytes:
-        if not isinstance(obj, Mapping):
-            raise TypeError(f"a {self.name} body needs a mapping, not {type(obj).__name__}")
-        return b"".join(
-            self.key_text(key) + b"=" + str(value).encode("utf-8") + self.separator
-            for key, value in obj.items()
-        )
+        builder = FIXBuilder()
+        for key, value in _fields(self.name, obj):
+            builder.append(key, value)
+        return builder.get_data()
 
     def decode(self, data: bytes) -> Any:
-        result: dict[Any, str] = {}
-        for pair in data.split(self.separator):
-            if pair:
-                key, equals, value = pair.partition(b"=")
-                if not equals:
-                    raise ValueError(f"{self.name} field without '=': {pair[:40]!r}")
-                result[self.key_value(key)] = value.decode("utf-8")
-        return result
-
-    def key_text(self, key: Any) -> bytes:
-        """The key as written."""
-        try:
-            tag = int(key)
-        except (TypeError, ValueError):
-            raise ValueError(f"a fix body has numbers for keys, not {key!r}; names are for nvfix") from None
-        if tag < 0:
-            raise ValueError(f"a fix tag cannot be negative: {tag}")
-        return b"%d" % tag
-
-    def key_value(self, key: bytes) -> Any:
-        """The key as read."""
-        return int(key)
+        return FIXShredder().to_map(data)
 
 
-class NvfixCodec(FixCodec):
+class NvfixCodec:
     """nvfix: like fix, with names as keys."""
 
     name = "nvfix"
 
-    def key_text(self, key: Any) -> bytes:
-        text = str(key).encode("utf-8")
-        if b"=" in text or self.separator in text or not text:
-            raise ValueError(f"no usable nvfix name: {key!r}")
-        return text
+    def encode(self, obj: Any) -> bytes:
+        builder = NVFIXBuilder()
+        for key, value in _fields(self.name, obj):
+            builder.append(key, value)
+        return builder.get_data()
 
-    def key_value(self, key: bytes) -> Any:
-        return key.decode("utf-8")
+    def decode(self, data: bytes) -> Any:
+        return NVFIXShredder().to_map(data)
+
+
+def _fields(name: str, obj: Any) -> Iterator[tuple[Any, Any]]:
+    if not isinstance(obj, Mapping):
+        raise TypeError(f"a {name} body needs a mapping, not {type(obj).__name__}")
+    return ((key, value) for key, value in obj.items() if value is not None)
 
 
 class RawCodec:
