@@ -66,8 +66,8 @@ class _Builder:
         self._body = bytearray()
 
     def _append(self, key: bytes, value: Field) -> None:
-        binary = isinstance(value, bytes | bytearray | memoryview)
-        text = bytes(value) if binary else str(value).encode("utf-8")
+        text = value if isinstance(value, bytes | bytearray | memoryview) else str(value).encode("utf-8")
+        text = bytes(text)
         if self._separator in text or self._separator in key:
             raise ValueError(
                 f"the {self._kind} field {key[:40]!r} contains the separator {self._separator!r}, "
