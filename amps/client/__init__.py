@@ -76,6 +76,7 @@ from amps.client.errors import (
 from amps.client.payloads.codecs import Codec
 from amps.client.payloads.composite import CompositeMessageBuilder, CompositeMessageParser
 from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFIXShredder
+from amps.client.payloads.models import DecodeError
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import ClientStats
 from amps.client.protocol.message import Handler, Message
@@ -114,6 +115,7 @@ __all__ = [
     "ConnectionRefusedException",
     "ConnectionState",
     "Data",
+    "DecodeError",
     "DefaultAuthenticator",
     "DisconnectedException",
     "DuplicateLogonException",
