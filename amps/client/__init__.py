@@ -77,6 +77,7 @@ from amps.client.payloads.codecs import Codec
 from amps.client.payloads.composite import CompositeMessageBuilder, CompositeMessageParser
 from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFIXShredder
 from amps.client.payloads.models import DecodeError
+from amps.client.payloads.tables import TableError, to_arrow, to_pandas
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import ClientStats
 from amps.client.protocol.message import Handler, Message
@@ -150,9 +151,12 @@ __all__ = [
     "StreamException",
     "SubscribeArgs",
     "SubscriptionAlreadyExistsException",
+    "TableError",
     "TimedOutException",
     "Timeout",
     "TransportTypeException",
     "UnknownException",
     "UsageException",
+    "to_arrow",
+    "to_pandas",
 ]

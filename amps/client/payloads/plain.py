@@ -2,8 +2,8 @@
 
 A model becomes a dictionary of its fields, under the names that its own serialisation uses (aliases of pydantic,
 `rename` of msgspec). Types without an equivalent in a body become text: Decimal in digits, datetime, date and time in
-ISO-8601, UUID in hexadecimal, bytes in Base64 where the message type is text. An Enum becomes its value, a set a list, a
-numpy value one of Python. Values inside pydantic models and Structs become what these packages make of them.
+ISO-8601, UUID in hexadecimal, bytes in Base64 where the message type is text. An Enum becomes its value, a set a list,
+a numpy value one of Python. Values inside pydantic models and Structs become what these packages make of them.
 """
 
 import base64
