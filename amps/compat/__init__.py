@@ -74,6 +74,7 @@ from amps.compat.payloads import (
     NVFIXBuilder,
     NVFIXShredder,
 )
+from amps.compat.stores import MemoryPublishStore
 from amps.compat.streams import MessageStream
 
 __all__ = [
@@ -109,6 +110,7 @@ __all__ = [
     "InvalidTransportOptionsException",
     "InvalidUriException",
     "LogonRequiredException",
+    "MemoryPublishStore",
     "Message",
     "MessageStream",
     "MessageTypeException",
