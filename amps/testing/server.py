@@ -2,9 +2,9 @@
 
 `AmpsServer` runs the installed server as a process tree of its own. The server reports readiness over the socket of
 the service manager's protocol (NOTIFY_SOCKET), so no log is parsed and any configuration can be used. It ends with the
-process that started it, even if that process is killed (unless a thread other than the main thread started it).
+process that started it, even if that process is killed.
 
-What may not live here: pytest, and imports of the server's modules, which run only in the server's process.
+What may not live here: pytest, and imports of the server's modules, which run only in the processes of `starter`.
 """
 
 import contextlib
@@ -16,16 +16,14 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 from amps.testing.configuration import Queues, Topics, configuration_text
+from amps.testing.launching import Launched, launch
 from amps.testing.ports import ReservedPort
 
 START_TIMEOUT_S = 30.0
@@ -37,22 +35,6 @@ RUNNING: "list[AmpsServer]" = []
 """The servers of this process that have been started and not closed."""
 
 _PORT_NAME = re.compile(r"\$\{(PORT(?:_\w+)?)\}")
-
-_LAUNCHER = """
-import importlib.util, os, runpy, signal, sys
-parent, package, *arguments = sys.argv[1:]
-if parent != "0":
-    import ctypes
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: end with the tests
-    if os.getppid() != int(parent):
-        sys.exit(1)
-found = importlib.util.find_spec("amps")
-if found is None or package not in (found.submodule_search_locations or ()):
-    sys.path.insert(0, os.path.dirname(package))
-sys.argv = ["ampServer", *arguments]
-runpy.run_module("amps.server.main", run_name="__main__", alter_sys=True)
-"""
-
 
 class AmpsServerError(RuntimeError):
     """The server could not be started or stopped; the text has the end of its output."""
@@ -95,7 +77,7 @@ class AmpsServer:
         self._directory = None if directory is None else Path(directory).resolve()
         self._temporary = directory is None
         self._ports: dict[str, ReservedPort] = {}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Launched | None = None
         self._pids: list[int] = []
 
     def __repr__(self) -> str:
@@ -178,20 +160,12 @@ class AmpsServer:
     def _launch(self, package: str, config: Path, ports: dict[str, int], notify_address: str) -> None:
         environment = {name: text for name, text in os.environ.items() if name != "WATCHDOG_USEC"}
         environment["NOTIFY_SOCKET"] = notify_address
-        # The kernel sends the death signal when the thread ends that started the process.
-        parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
         defines = [f"-D{name}={number}" for name, number in ports.items()]
         out, err = self._output_paths()
-        with out.open("ab") as output, err.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _LAUNCHER, str(parent), package, str(config), *defines],
-                cwd=self.directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                start_new_session=True,
-            )
+        try:
+            self._process = launch(package, [str(config), *defines], self.directory, out, err, environment)
+        except OSError as error:
+            raise AmpsServerError(f"the server cannot be started: {error}") from error
         self._pids.append(self._process.pid)
         RUNNING.append(self)
 
@@ -218,13 +192,13 @@ class AmpsServer:
         process = self._process
         if process is None:
             return
-        process.send_signal(signal.SIGTERM)
-        try:
-            code = process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGTERM)
+        code = process.wait(STOP_TIMEOUT_S)
+        if code is None:
             tail = self._tail()
             self.kill()
-            raise AmpsServerError(f"the server still ran {STOP_TIMEOUT_S:g} s after SIGTERM{tail}") from None
+            raise AmpsServerError(f"the server still ran {STOP_TIMEOUT_S:g} s after SIGTERM{tail}")
         self._end_group(process.pid)
         if code != 0:
             raise AmpsServerError(f"the server ended with exit code {code} after SIGTERM{self._tail()}")
@@ -265,7 +239,6 @@ class AmpsServer:
         while True:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-            self._process.poll()  # reaps the first process
             if not _group_lives(group):
                 break
             if time.monotonic() > deadline:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from amps.client import (
@@ -240,12 +241,56 @@ def test_a_server_that_a_thread_started_outlives_the_thread() -> None:
     thread.start()
     thread.join()
     try:
-        time.sleep(0.2)  # a death signal would have been sent with the end of the thread
+        time.sleep(0.2)  # a death signal would have been sent at the end of the thread
         with Client("a", server.uri()) as client:
             client.publish("t", "1")
             client.flush()
     finally:
         server.close()
+
+
+def test_a_lost_starter_is_replaced_and_its_servers_end() -> None:
+    with AmpsServer() as first:
+        starter = psutil.Process(first_pid(first)).ppid()
+        assert starter != os.getpid()
+        os.kill(starter, signal.SIGKILL)
+        wait_until(lambda: not first.running, 30, "the loss has not been noticed")
+        with pytest.raises(AmpsServerError, match="exit code 255"):
+            first.stop()
+        with AmpsServer() as second, Client("a", second.uri()) as client:
+            client.publish("t", "1")
+            client.flush()
+            assert psutil.Process(first_pid(second)).ppid() != starter
+        first.start()
+        assert first.running
+
+
+def test_a_forked_child_has_servers_of_its_own() -> None:
+    with AmpsServer() as server:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with AmpsServer() as other:
+                    parents = {psutil.Process(first_pid(each)).ppid() for each in (server, other)}
+                    code = 0 if len(parents) == 2 else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with Client("a", server.uri()) as client:
+            client.publish("t", "1")
+            client.flush()
+
+
+def test_the_environment_of_the_test_is_that_of_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It may change between two starts, although both servers come from one process."""
+    for name in ("a", "b"):
+        runtime = tmp_path / name
+        runtime.mkdir()
+        monkeypatch.setenv("AMPS_RUNTIME_DIRECTORY", str(runtime))
+        with AmpsServer():
+            assert len(list(runtime.iterdir())) == 1
+        assert list(runtime.iterdir()) == []
 
 
 def test_a_reserved_port_is_given_to_one_only(monkeypatch: pytest.MonkeyPatch) -> None:
