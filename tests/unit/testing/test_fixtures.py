@@ -63,7 +63,8 @@ def test_a_shared_server(amps_server_session, number, worker_id):
 def test_the_report_of_a_failed_test_shows_the_servers_log(tmp_path: Path) -> None:
     tests = """
 def test_fails(amps_server):
-    print("pid", amps_server._process.pid)
+    while "00-0015" not in amps_server.output:
+        pass
     assert False
 """
     done = run(tmp_path, tests)
