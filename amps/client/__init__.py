@@ -20,6 +20,7 @@ imported. The engine opens no socket, starts no thread and reads no clock.
 """
 
 from amps.client.blocking.client import Client
+from amps.client.blocking.ha import HAClient
 from amps.client.blocking.streams import MessageStream
 from amps.client.enums import (
     DEFAULT,
@@ -83,7 +84,10 @@ from amps.client.protocol.engine_types import ClientStats
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import QueryArgs, SubscribeArgs
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.subscriptions import MemorySubscriptionManager, SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
+from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
+from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
 from amps.client.stores import MemoryPublishStore
 
 __all__ = [
@@ -113,15 +117,21 @@ __all__ = [
     "CompositeMessageBuilder",
     "CompositeMessageParser",
     "ConnectionException",
+    "ConnectionInfo",
     "ConnectionRefusedException",
     "ConnectionState",
     "Data",
     "DecodeError",
     "DefaultAuthenticator",
+    "DefaultServerChooser",
+    "DelayStrategy",
     "DisconnectedException",
     "DuplicateLogonException",
+    "ExponentialDelayStrategy",
     "FIXBuilder",
     "FIXShredder",
+    "FixedDelayStrategy",
+    "HAClient",
     "Handler",
     "InvalidBookmarkException",
     "InvalidOptionsException",
@@ -132,6 +142,7 @@ __all__ = [
     "InvalidUriException",
     "LogonRequiredException",
     "MemoryPublishStore",
+    "MemorySubscriptionManager",
     "Message",
     "MessageStream",
     "MessageTypeException",
@@ -145,12 +156,14 @@ __all__ = [
     "PublishStoreGapException",
     "QueryArgs",
     "RetryOperationException",
+    "ServerChooser",
     "StoreCorruptException",
     "StoreException",
     "StoreFullException",
     "StreamException",
     "SubscribeArgs",
     "SubscriptionAlreadyExistsException",
+    "SubscriptionManager",
     "TableError",
     "TimedOutException",
     "Timeout",

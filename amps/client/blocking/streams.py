@@ -9,7 +9,7 @@ lock on either side: deque operations are atomic, and the condition is only for 
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from amps.client.enums import Timeout
@@ -68,10 +68,29 @@ class StreamBuffer:
         self._latest: OrderedDict[object, Message] | None = None  # instead of _messages when conflating
         self._condition = threading.Condition()
         self._consumer_waits = False
-        self._producer_waits = False
+        self.producer_waits = False
+        """Whether the receive thread waits for room."""
 
     def __len__(self) -> int:
         return len(self._messages) + (0 if self._latest is None else len(self._latest))
+
+    @property
+    def conflating(self) -> bool:
+        """Whether a newer message replaces an unread one."""
+        return self._latest is not None
+
+    def note_room(self) -> None:
+        """Let the receive thread continue if the buffer has room again."""
+        if self.has_room:
+            self._owner.notice_room()
+
+    @property
+    def next_unread(self) -> Callable[[], Message]:
+        """A function that removes and returns the next message; IndexError if there is none.
+
+        Not while `conflating`. After it, call `note_room` if `producer_waits`: in this order, no wake-up is lost.
+        """
+        return self._messages.popleft
 
     @property
     def has_room(self) -> bool:
@@ -83,7 +102,10 @@ class StreamBuffer:
     def put(self, messages: list[Message]) -> None:
         """Add messages; `on_full` determines what happens if the buffer is full."""
         if not self.control:
-            messages = [message for message in messages if message.is_content]
+            # The usual case without a call per message.
+            messages = [
+                message for message in messages if message._command == "publish" or message.is_content
+            ]
         if self._latest is not None:
             self._conflate(messages)
             return
@@ -98,9 +120,7 @@ class StreamBuffer:
         while at < len(messages) and not self.ended:
             room = max(0, self.max_depth - len(self)) if self.max_depth else len(messages)
             if room == 0 and self.on_full == "pause":
-                self._producer_waits = True
-                self._owner.wait_for_room(self)
-                self._producer_waits = False
+                self._wait_for_room()
                 # If there is still no room, a thread waits for an answer that follows these messages.
                 room = max(1, self.max_depth - len(self))
             elif room == 0 and self.on_full == "raise":
@@ -118,6 +138,13 @@ class StreamBuffer:
             else:
                 self._conflate(part)
             self._wake_consumer()
+
+    def _wait_for_room(self) -> None:
+        self.producer_waits = True
+        try:
+            self._owner.wait_for_room(self)
+        finally:
+            self.producer_waits = False
 
     def _drop_oldest(self) -> None:
         try:
@@ -137,9 +164,7 @@ class StreamBuffer:
             self._condition.notify()
         while self.max_depth and len(self) > self.max_depth and self.on_full == "pause" and not self.ended:
             before = len(self)
-            self._producer_waits = True
-            self._owner.wait_for_room(self)
-            self._producer_waits = False
+            self._wait_for_room()
             if len(self) >= before:
                 return  # the buffer had to grow
 
@@ -216,8 +241,8 @@ class StreamBuffer:
                     message = self._latest.popitem(last=False)[1]
         except (IndexError, KeyError):
             return None
-        if self._producer_waits and self.has_room:
-            self._owner.notice_room()
+        if self.producer_waits:
+            self.note_room()
         return message
 
 
@@ -232,6 +257,7 @@ class MessageStream(Iterator[Message]):
         self._buffer = buffer
         self._timeout: Timeout = None
         self._unacknowledged: Message | None = None
+        self._pop_next = buffer.next_unread
         buffer.stream = weakref.ref(self)
 
     def __repr__(self) -> str:
@@ -287,6 +313,16 @@ class MessageStream(Iterator[Message]):
         return self
 
     def __next__(self) -> Message:
+        buffer = self._buffer
+        if not self._route.auto_ack and not buffer.conflating:
+            try:
+                message = self._pop_next()
+            except IndexError:
+                pass  # none has arrived: wait
+            else:
+                if buffer.producer_waits:
+                    buffer.note_room()
+                return message
         # With set_timeout the iterator yields None too; the annotation is for loops without set_timeout.
         try:
             return self._next(self._timeout)  # type: ignore[return-value]

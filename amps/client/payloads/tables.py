@@ -7,6 +7,7 @@ needed.
 """
 
 import importlib
+import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -162,7 +163,7 @@ def _checked_headers(headers: Headers) -> dict[str, str]:
         raise TypeError(f"headers are a list of attributes, not one: [{headers!r}]")
     pairs = dict(headers) if isinstance(headers, Mapping) else {name: name for name in headers}
     for attribute in pairs:
-        if not isinstance(getattr(Message, attribute, None), property):
+        if attribute.startswith("_") or not inspect.isdatadescriptor(getattr(Message, attribute, None)):
             raise ValueError(f"a message has no header {attribute!r}")
     return pairs
 
