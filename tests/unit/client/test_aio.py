@@ -660,7 +660,7 @@ async def test_a_lost_connection_ends_waits_for_room_at_once() -> None:
 
 @run
 async def test_a_message_that_woke_a_cancelled_consumer_goes_to_the_next() -> None:
-    async with logged_on() as (client, peer):
+    async with logged_on() as (client, _peer):
         stream = await client.subscribe("t")
         first = asyncio.create_task(stream.get())
         second = asyncio.create_task(stream.get())
