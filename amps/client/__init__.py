@@ -75,6 +75,10 @@ from amps.client.errors import (
     UsageException,
 )
 from amps.client.payloads.codecs import Codec
+from amps.client.payloads.composite import CompositeMessageBuilder, CompositeMessageParser
+from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFIXShredder
+from amps.client.payloads.models import DecodeError
+from amps.client.payloads.tables import TableError, to_arrow, to_pandas
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import ClientStats
 from amps.client.protocol.message import Handler, Message
@@ -110,17 +114,22 @@ __all__ = [
     "Codec",
     "Command",
     "CommandException",
+    "CompositeMessageBuilder",
+    "CompositeMessageParser",
     "ConnectionException",
     "ConnectionInfo",
     "ConnectionRefusedException",
     "ConnectionState",
     "Data",
+    "DecodeError",
     "DefaultAuthenticator",
     "DefaultServerChooser",
     "DelayStrategy",
     "DisconnectedException",
     "DuplicateLogonException",
     "ExponentialDelayStrategy",
+    "FIXBuilder",
+    "FIXShredder",
     "FixedDelayStrategy",
     "HAClient",
     "Handler",
@@ -139,6 +148,8 @@ __all__ = [
     "MessageStream",
     "MessageTypeException",
     "MissingFieldsException",
+    "NVFIXBuilder",
+    "NVFIXShredder",
     "NameInUseException",
     "NotEntitledException",
     "PublishException",
@@ -154,9 +165,12 @@ __all__ = [
     "SubscribeArgs",
     "SubscriptionAlreadyExistsException",
     "SubscriptionManager",
+    "TableError",
     "TimedOutException",
     "Timeout",
     "TransportTypeException",
     "UnknownException",
     "UsageException",
+    "to_arrow",
+    "to_pandas",
 ]

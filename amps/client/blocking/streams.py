@@ -10,14 +10,19 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from amps.client.enums import Timeout
 from amps.client.errors import AMPSException, StreamException
+from amps.client.payloads.tables import Headers, arrow_maker, pandas_maker, read
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import Route
 from amps.client.protocol.message import Message
 from amps.client.protocol.options import OnFull, check_buffer
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 INTERRUPT_CHECK_S = 1.0
 """The longest single wait of the main thread, in seconds. A signal that arrives between the interpreter's last check
@@ -373,6 +378,38 @@ class MessageStream(Iterator[Message]):
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return all messages up to the end of the stream, as dictionaries."""
         return [message.to_dict() for message in self]
+
+    def to_pandas(
+        self,
+        *,
+        headers: Headers = (),
+        separator: str | None = ".",
+        max_messages: int | None = None,
+        timeout: Timeout = None,
+    ) -> "pandas.DataFrame":
+        """Return messages up to the end of the stream as a pandas.DataFrame; of a live stream, a batch of them.
+
+        `max_messages` and `timeout`, in seconds, limit a batch; the next call continues. With a limit, an error of the
+        stream ends the batch, and the next call raises it. For the rest see `amps.client.to_pandas`.
+        """
+        make = pandas_maker(headers, separator)
+        return make(read(self, max_messages, timeout))
+
+    def to_arrow(
+        self,
+        *,
+        headers: Headers = (),
+        separator: str | None = ".",
+        schema: "pyarrow.Schema | None" = None,
+        max_messages: int | None = None,
+        timeout: Timeout = None,
+    ) -> "pyarrow.Table":
+        """Return messages up to the end of the stream as a pyarrow.Table; of a live stream, a batch of them.
+
+        `max_messages` and `timeout` are as for `to_pandas`. For the rest see `amps.client.to_arrow`.
+        """
+        make = arrow_maker(headers, separator, schema)
+        return make(read(self, max_messages, timeout))
 
     def close(self) -> None:
         """End the subscription or query; safe to call again."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
 from amps.client.enums import AckType
-from amps.client.payloads.codecs import codec_for, convert, json_loads
+from amps.client.payloads.codecs import codec_for, decode_body, json_loads
 from amps.client.protocol.traffic import AckBatch, ReceivedMessage
 
 T = TypeVar("T")
@@ -82,10 +82,15 @@ class Message(ReceivedMessage):
         return json_loads(self.view)
 
     def decode(self, type: type[T] | Any = Any) -> T | Any:
-        """Decode the body with the connection's codec; convert the result to `type` if one is given."""
+        """Decode the body with the connection's codec; convert the result to `type` if one is given.
+
+        `type`: a dataclass, TypedDict, NamedTuple, msgspec.Struct or pydantic model, or a list, union or the like of
+        them. Raises ValueError for a malformed body, DecodeError with the path of the wrong value for one that does not
+        fit the type.
+        """
         route = self._route
         codec = route.owner.codec if route is not None and route.owner is not None else codec_for(None)
-        return convert(codec.decode(self.data), type)
+        return decode_body(codec, self.data, type)
 
     # Header
 

@@ -633,3 +633,41 @@ async def test_commands_of_all_kinds() -> None:
         assert (await client.execute_async(Command("subscribe", "t"), lambda message: None)).isdigit()
         await client.set_heartbeat(5)
         assert (await peer.expect("heartbeat"))["o"] == "start,5"
+
+
+@run
+async def test_a_lost_connection_ends_waits_for_room_at_once() -> None:
+    async with logged_on(publish_store=MemoryPublishStore(max_bytes=100), timeout=None) as (client, peer):
+        peer.persisting = False
+        await client.publish("t", b"x" * 100)
+        waits = [
+            asyncio.create_task(client.publish("t", b"y")),
+            asyncio.create_task(client.publish_flush()),
+        ]
+        await asyncio.sleep(0.02)
+        peer.kill()
+        for wait in waits:
+            with pytest.raises((DisconnectedException, StoreFullException)):
+                await wait
+    async with logged_on(timeout=None) as (client, peer):
+        peer.read(False)
+        publishing = asyncio.create_task(endless(lambda: client.publish("t", b"x" * 50_000)))
+        await until(lambda: client._outbox.blocked)
+        peer.kill()
+        with pytest.raises(DisconnectedException):
+            await publishing
+
+
+@run
+async def test_a_message_that_woke_a_cancelled_consumer_goes_to_the_next() -> None:
+    async with logged_on() as (client, _peer):
+        stream = await client.subscribe("t")
+        first = asyncio.create_task(stream.get())
+        second = asyncio.create_task(stream.get())
+        await asyncio.sleep(0)
+        stream._queue.put([Message(b'{"c":"p"}one', None, "publish")], overfill=False)
+        first.cancel()
+        message = await second
+        assert message is not None
+        assert message.data == b"one"
+        assert first.cancelled()

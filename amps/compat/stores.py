@@ -1,0 +1,49 @@
+"""Stores with the documented constructors (client.md §7, §8). Their files have the format of this project.
+
+A store of publishes has no limit unless a resize handler is set. Then its limit is its initial capacity, and the
+handler is asked when it is reached: True doubles the limit, False means to wait and ask again.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from amps.client import MemoryPublishStore as _MemoryPublishStore
+from amps.compat.names import with_twins
+
+BLOCK_BYTES = 2048
+DEFAULT_BLOCKS = 10_000
+
+ResizeHandler = Callable[[Any, int], bool]
+"""`handler(store, new_size)`, with the size in bytes: whether the store may grow to it."""
+
+
+class _Resizable:
+    """The resize handler of a publish store. `Client` asks it when the store raises StoreFullException."""
+
+    resize_handler: ResizeHandler | None = None
+    max_bytes: int | None
+    on_full: Any
+    _initial_bytes: int
+
+    def set_resize_handler(self, handler: ResizeHandler | None) -> None:
+        """Set the handler that decides whether the store may grow; None removes it, and the limit."""
+        self.resize_handler = handler
+        self.max_bytes = None if handler is None else self._initial_bytes
+        self.on_full = "wait" if handler is None else "raise"
+
+    def get_error_on_publish_gap(self) -> bool:
+        """Whether a server that lacks persisted messages of this client is refused."""
+        return bool(getattr(self, "error_on_publish_gap"))  # noqa: B009
+
+    def set_error_on_publish_gap(self, enabled: bool) -> None:
+        """Refuse servers that lack persisted messages of this client."""
+        self.error_on_publish_gap = enabled
+
+
+@with_twins
+class MemoryPublishStore(_Resizable, _MemoryPublishStore):
+    """Keeps messages in memory. Capacity is in blocks of 2048 bytes."""
+
+    def __init__(self, initial_capacity: int = DEFAULT_BLOCKS, error_on_publish_gap: bool = False) -> None:
+        _MemoryPublishStore.__init__(self, error_on_publish_gap=error_on_publish_gap)
+        self._initial_bytes = initial_capacity * BLOCK_BYTES
