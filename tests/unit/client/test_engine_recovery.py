@@ -461,6 +461,32 @@ def test_a_subscription_ended_during_recovery_is_ended_on_the_new_server() -> No
     assert [(f["c"], f["sub_id"]) for f in h.sent()] == [("unsubscribe", "a")]
 
 
+def test_a_subscription_ended_before_it_is_entered_again_needs_no_unsubscribe() -> None:
+    h = Recovering().ready()
+    route = h.enter(subscribe("a"))
+    h.lose()
+    h.logon()
+    h.engine.cancel(route)
+    h.sent()
+    h.engine.recover(h.now)
+    assert h.sent() == []
+
+
+def test_no_publish_overtakes_what_has_waited() -> None:
+    """Other threads publish without the engine lock as soon as the outbox is ready"""
+    h = Recovering().ready()
+    h.enter(subscribe("a"))
+    h.lose()
+    (frame,) = h.reconnect()
+    h.engine.publish_body(TEMPLATE, b"waits")
+    ready: list[bool] = []
+    h.engine.watcher = lambda state: ready.append(h.engine.outbox.ready)
+    h.accept(frame)
+    assert ready == [False]
+    assert h.engine.outbox.ready
+    assert [f.body for f in h.sent()] == [b"waits"]
+
+
 # Refused subscriptions
 
 
@@ -584,6 +610,28 @@ def test_a_flush_that_cannot_vouch_for_publishes_fails() -> None:
     ticket = h.start(Command("flush"))
     h.lose()
     assert isinstance(ticket.error, RetryOperationException)
+
+
+def test_a_flush_that_was_not_sent_waits_on() -> None:
+    h = Recovering().ready()
+    h.lose()
+    ticket = h.start(Command("flush"))
+    h.connect()
+    h.lose()
+    assert [f["c"] for f in h.reconnect()] == ["flush"]
+    assert not ticket.done
+
+
+def test_commands_that_wait_are_checked_at_once() -> None:
+    """An age counts from the call; a command that is too large is refused"""
+    h = Recovering(bookmark_store=ListStore(), max_message_bytes=200).ready()
+    h.lose()
+    ticket = h.start(subscribe("a", bookmark="-5m"), Route(RouteKind.COMMAND))
+    assert ticket.request is not None
+    assert str(ticket.request.bookmark).endswith("Z")
+    with pytest.raises(ValueError, match="max_message_size"):
+        h.start(subscribe("b", filter="x" * 200), Route(RouteKind.COMMAND))
+    assert [f["sub_id"] for f in h.reconnect()] == ["a"]
 
 
 def test_a_numbered_delete_is_sent_again_by_the_replay_only() -> None:
@@ -711,7 +759,10 @@ def test_a_custom_manager_decides_what_is_entered_again() -> None:
         def clear(self) -> None:
             self.known.clear()
 
-    h = Recovering(subscriptions=Filtering()).ready()
+    manager = Filtering()
+    h = Recovering(subscriptions=manager).ready()
     h.enter(subscribe("a"))
     h.enter(subscribe("b"))
     assert [f["sub_id"] for f in h.again()] == ["b", "a"]
+    h.engine.cancel(h.engine.route_of("a"))  # type: ignore[arg-type]
+    assert list(manager.known) == ["b"]
