@@ -8,6 +8,6 @@
             print(message.json())
 """
 
-from amps.client.aio import AsyncClient, AsyncMessageStream, StreamRequest
+from amps.client.aio import AsyncClient, AsyncHAClient, AsyncMessageStream, StreamRequest
 
-__all__ = ["AsyncClient", "AsyncMessageStream", "StreamRequest"]
+__all__ = ["AsyncClient", "AsyncHAClient", "AsyncMessageStream", "StreamRequest"]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import click
-from rich.cells import cell_len, set_cell_size
 
 from amps.cli.bodies import Number, fields_of, header_of, json_line, printable, text_of
 from amps.cli.layouts import Layout, body
@@ -112,6 +111,8 @@ class Table:
 
     def _add_columns(self, rows: list[dict[str, str]]) -> bool:
         """Add the columns that rows have and the table has not, as far as there is room. True if there are any."""
+        from rich.cells import cell_len  # only tables need it
+
         names = {name: None for row in rows for name in row if name not in self._widths}
         left = self._width - sum(width + len(GAP) for width in self._widths.values()) - len(MORE)
         added = False
@@ -171,6 +172,8 @@ def _fitted(text: str, width: int) -> str:
     """Text with exactly this width on a terminal."""
     if text.isascii():
         return f"{text:{width}}" if len(text) <= width else text[: width - 1] + MORE
+    from rich.cells import cell_len, set_cell_size
+
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(text, width - 1) + MORE

@@ -13,6 +13,7 @@ are in `amps.client.protocol`, threads (but for the lookup of names and a store'
 """
 
 from amps.client.aio.client import AsyncClient
+from amps.client.aio.ha import AsyncHAClient
 from amps.client.aio.streams import AsyncMessageStream, StreamRequest
 
-__all__ = ["AsyncClient", "AsyncMessageStream", "StreamRequest"]
+__all__ = ["AsyncClient", "AsyncHAClient", "AsyncMessageStream", "StreamRequest"]

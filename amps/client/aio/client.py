@@ -128,6 +128,7 @@ class AsyncClient(EventHandlers):
         self._engine = self._link.engine
         self._outbox = self._engine.outbox
         self._templates: dict[str, PublishTemplate] = {}
+        self._resume_streams = True
         self._disconnect_handler: Callable[[AsyncClient, ConnectionException], object] | None = None
         if publish_store is not None:
             publish_store.set_discard_listener(self._note_discard)
@@ -376,10 +377,19 @@ class AsyncClient(EventHandlers):
         self._link.check_usable()
         deadline = self._deadline(command.timeout if timeout is DEFAULT else timeout)
         await self._link.make_room(command.command, deadline)
-        ticket = self._engine.execute(
-            command, route, time.monotonic(), resubscribe=resubscribe, awaited=awaited
-        )
+        while True:
+            try:
+                ticket = self._engine.execute(
+                    command, route, time.monotonic(), resubscribe=resubscribe, awaited=awaited
+                )
+                break
+            except DisconnectedException as refused:
+                await self._await_server(refused, deadline)
         return ticket, await self._link.answer(ticket, deadline)
+
+    async def _await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
+        """Wait for a connection if one may come; otherwise raise the error of the call that was refused."""
+        raise refused
 
     def execute(
         self, command: Command, *, control: bool = False, timeout: Timeout = DEFAULT
@@ -453,7 +463,7 @@ class AsyncClient(EventHandlers):
         if route is not None and isinstance(route.sink, MessageQueue) and route.sink.stream is not None:
             stream = route.sink.stream()
             if stream is not None:
-                await self._start(command, route, settings.timeout, resubscribe=settings.resubscribe)
+                await self._start(command, route, settings.timeout, resubscribe=self._resumes(settings))
                 return stream
         new = route is None
         if route is None:
@@ -469,7 +479,7 @@ class AsyncClient(EventHandlers):
         if new and needs_route(self._engine, command):
             route.sink = queue
             try:
-                await self._start(command, route, settings.timeout, resubscribe=settings.resubscribe)
+                await self._start(command, route, settings.timeout, resubscribe=self._resumes(settings))
             except BaseException:
                 stream.closed = True
                 raise
@@ -480,6 +490,9 @@ class AsyncClient(EventHandlers):
                 command, None if new else route, settings.timeout, resubscribe=settings.resubscribe
             )
         return stream
+
+    def _resumes(self, settings: CallSettings) -> bool:
+        return settings.resubscribe and self._resume_streams
 
     def end_stream(self, route: Route) -> None:
         """End the subscription or query of a stream that is closed."""
@@ -626,6 +639,8 @@ class AsyncClient(EventHandlers):
                         f"{self.unpersisted_count} messages in it are not persisted"
                     ) from full
                 self._link.check_usable()
+            except DisconnectedException as refused:
+                await self._await_server(refused, deadline)
         if store is not None and self._outbox.log is None:
             assert self._link.loop is not None
             await self._link.loop.run_in_executor(None, store.sync, sequence)

@@ -72,6 +72,9 @@ class Link:
         self._awaiting = 0
         self.writable: list[asyncio.Future[None]] = []
         self.discarded: list[asyncio.Future[None]] = []
+        self.changed: list[asyncio.Future[None]] = []
+        """Waits that end with each change of the connection's state."""
+        self.engine.watcher = lambda state: self.note_change()
         self._handler_tasks: set[HandlerTasks] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -100,9 +103,13 @@ class Link:
 
     # Connection
 
-    async def connect(self, text: str, deadline: float | None) -> None:
-        """Open a connection. Raises ConnectionException, TimedOutException."""
-        if self.closed:
+    def note_change(self) -> None:
+        """End the waits for a change of the connection's state."""
+        release(self.changed)
+
+    def bind(self) -> None:
+        """Use the running event loop. Raises UsageException if the client is closed, or connected on another loop."""
+        if self.closing:
             raise UsageException("this client is closed: make a new one")
         loop = asyncio.get_running_loop()
         if self.loop is not loop:
@@ -110,6 +117,10 @@ class Link:
                 self.check_loop()
             self._forget_loop()
         self.loop = loop
+
+    async def connect(self, text: str, deadline: float | None) -> None:
+        """Open a connection. Raises ConnectionException, TimedOutException."""
+        self.bind()
         if self.engine.connected or self._connecting:
             raise AlreadyConnectedException(
                 f"client {self._settings.name!r} is connected; disconnect first"
@@ -237,6 +248,7 @@ class Link:
         self.dispatch()
         release(self.writable)
         release(self.discarded)
+        release(self.changed)
         self._on_lost(failure)
 
     def writing_paused(self, connection: Connection, paused: bool) -> None:

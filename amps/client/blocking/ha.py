@@ -16,12 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NoReturn, Self, TypedDict, Unpack
 
 from amps.client.blocking.client import Client
-from amps.client.blocking.reconnecting import (
-    RefusedSubscription,
-    Run,
-    await_recovery,
-    reconnect_loop,
-)
+from amps.client.blocking.reconnecting import Run, await_recovery, reconnect_loop
 from amps.client.blocking.sending import deadline_of, left_until
 from amps.client.enums import DEFAULT, Timeout
 from amps.client.errors import (
@@ -32,6 +27,7 @@ from amps.client.errors import (
     TimedOutException,
     UsageException,
 )
+from amps.client.frontend.servers import RefusedSubscription, chooser_of
 from amps.client.payloads.codecs import Codec
 from amps.client.protocol.command import check_timeout
 from amps.client.protocol.engine_types import RecoveryFailed
@@ -39,7 +35,7 @@ from amps.client.protocol.options import OnFull
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator
-from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
+from amps.client.servers.choosers import ConnectionInfo, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy
 from amps.client.servers.failover import Attempt, Failover
 from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
@@ -105,7 +101,7 @@ class HAClient(Client):
         **client_args: Unpack[ClientArgs],
     ) -> None:
         check_timeout(attempt_timeout)
-        chooser = _chooser(servers)
+        chooser = chooser_of(servers)
         if client_args.get("bookmark_store") is None:
             client_args["bookmark_store"] = MemoryBookmarkStore()
         self._run: Run | None = None
@@ -461,13 +457,3 @@ def _strip(error: BaseException | None) -> None:
     while error is not None and error.__traceback__ is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
-
-
-def _chooser(servers: str | Iterable[str] | ServerChooser | None) -> ServerChooser:
-    if servers is None:
-        return DefaultServerChooser()
-    if isinstance(servers, str):
-        return DefaultServerChooser(servers)
-    if isinstance(servers, Iterable):
-        return DefaultServerChooser(*servers)
-    return servers

@@ -18,14 +18,11 @@ from typing import Protocol
 from amps.client.blocking.sending import left_until
 from amps.client.blocking.states import StateQueue
 from amps.client.enums import Timeout
-from amps.client.errors import AMPSException, DisconnectedException, TimedOutException
-from amps.client.protocol.command import Command
+from amps.client.errors import DisconnectedException, TimedOutException
+from amps.client.frontend.servers import RefusedSubscription
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import RecoveryFailed
 from amps.client.servers.failover import Attempt
-
-RefusedSubscription = Callable[[Command, AMPSException], bool]
-"""Called with a subscription that the new server refuses, and the error. True: go on without it."""
 
 
 class Run:

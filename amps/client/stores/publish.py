@@ -35,7 +35,6 @@ class MemoryPublishStore:
             raise ValueError(f"max_bytes must be positive: {max_bytes}")
         if on_full not in ("wait", "raise"):
             raise ValueError(f"on_full must be 'wait' or 'raise': {on_full!r}")
-        self.max_bytes = max_bytes
         self.on_full: OnFullStore = on_full
         self.error_on_publish_gap = error_on_publish_gap
         self.frames = FrameLog(max_bytes or 0)
@@ -44,6 +43,15 @@ class MemoryPublishStore:
         self._persisted = 0
         self._name: str | None = None
         self._listener: Callable[[int], None] | None = None
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The limit for the kept frames in bytes; None = no limit."""
+        return self.frames.max_bytes or None
+
+    @max_bytes.setter
+    def max_bytes(self, limit: int | None) -> None:
+        self.frames.max_bytes = limit or 0
 
     def open(self, client_name: str) -> None:
         if self._name not in (None, client_name):

@@ -79,7 +79,7 @@ class AsyncPeer:
         command = frame["c"]
         if command == "logon":
             self.ack(frame, s=self.logon_seq, client_name=frame["client_name"], version="9.9.9")
-        elif "publish" in command:
+        elif "publish" in command or (command == "sow_delete" and frame.get("bm")):
             if self.persisting and frame.get("s"):
                 self.send({"c": "ack", "a": "persisted", "status": "success", "s": frame["s"]})
         elif command in ACKNOWLEDGED and frame.get("cid"):
