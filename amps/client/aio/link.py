@@ -28,6 +28,7 @@ from amps.client.protocol.engine_types import (
     Close,
     Deliver,
     Event,
+    RecoveryFailed,
     Retry,
     StreamEnd,
     Ticket,
@@ -388,6 +389,8 @@ class Link:
                     self._handler_tasks.discard(sink)
                 elif sink is not None:
                     sink.end(error)
+            case RecoveryFailed():
+                pass  # the task that recovers asks the engine for it
             case Close(error):
                 self._close_connection(error)
             case _:

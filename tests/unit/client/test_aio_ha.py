@@ -266,6 +266,7 @@ async def test_a_refused_subscription_counts_against_the_server_or_is_left_out()
         peer.kill()
         await recovered(client, peer)
         assert refused == ["bad"]
+        assert peer.connections == 2
         with pytest.raises(BadFilterException):
             await stream.get(1)
     async with AsyncPeer() as peer, AsyncPeer() as other:
