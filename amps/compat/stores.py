@@ -28,8 +28,12 @@ class _Resizable:
     def set_resize_handler(self, handler: ResizeHandler | None) -> None:
         """Set the handler that decides whether the store may grow; None removes it, and the limit."""
         self.resize_handler = handler
-        self.max_bytes = None if handler is None else self._initial_bytes
+        self.set_limit(None if handler is None else self._initial_bytes)
         self.on_full = "wait" if handler is None else "raise"
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        raise NotImplementedError
 
     def get_error_on_publish_gap(self) -> bool:
         """Whether a server that lacks persisted messages of this client is refused."""
@@ -47,3 +51,8 @@ class MemoryPublishStore(_Resizable, _MemoryPublishStore):
     def __init__(self, initial_capacity: int = DEFAULT_BLOCKS, error_on_publish_gap: bool = False) -> None:
         _MemoryPublishStore.__init__(self, error_on_publish_gap=error_on_publish_gap)
         self._initial_bytes = initial_capacity * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
+        self.frames.max_bytes = max_bytes or 0
