@@ -88,7 +88,7 @@ from amps.client.protocol.subscriptions import MemorySubscriptionManager, Subscr
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
-from amps.client.stores import MemoryPublishStore
+from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
 
 __all__ = [
     "DEFAULT",
@@ -141,6 +141,7 @@ __all__ = [
     "InvalidTransportOptionsException",
     "InvalidUriException",
     "LogonRequiredException",
+    "MemoryBookmarkStore",
     "MemoryPublishStore",
     "MemorySubscriptionManager",
     "Message",

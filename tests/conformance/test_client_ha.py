@@ -23,7 +23,6 @@ from amps.client import (
     MessageStream,
 )
 from tests.support.server import ServerProcess, StartServer, package_path, wait_until
-from tests.unit.client.bookmarks import ListStore
 
 PATIENCE_S = 20.0
 LOGGED = "^L/"
@@ -36,7 +35,6 @@ def make_ha(unique: str) -> Iterator[MakeHA]:
     made: list[HAClient] = []
 
     def make(server: ServerProcess, name: str = "", **options: Any) -> HAClient:
-        options.setdefault("bookmark_store", ListStore())
         options.setdefault("delay_strategy", FixedDelayStrategy(0.02))
         client = HAClient(f"{unique}{name}", f"tcp://127.0.0.1:{server.port()}/amps/json", **options)
         made.append(client)

@@ -19,7 +19,6 @@ from amps.client import (
     Message,
 )
 from tests.support.server import ServerProcess, StartServer, wait_until
-from tests.unit.client.bookmarks import ListStore
 
 PATIENCE_S = 60.0
 TOPIC = "load/orders"
@@ -37,7 +36,7 @@ class Load:
             timeout=PATIENCE_S,
         )  # fmt: skip
         self.subscriber = HAClient(
-            "load-subscriber", uri, bookmark_store=ListStore(), delay_strategy=FixedDelayStrategy(0.02)
+            "load-subscriber", uri, delay_strategy=FixedDelayStrategy(0.02)
         )
         self.published = 0
         self.handled: list[int] = []

@@ -24,7 +24,7 @@ from typing import Literal, Self
 from amps.client.blocking.publishing import Publishing
 from amps.client.blocking.sending import acquire_until, left_until
 from amps.client.blocking.subscribing import Subscribing
-from amps.client.blocking.transport import dial
+from amps.client.blocking.transport import SocketTransport, dial
 from amps.client.enums import DEFAULT, ConnectionState, Timeout
 from amps.client.errors import (
     AlreadyConnectedException,
@@ -285,13 +285,18 @@ class Client(Publishing, Subscribing):
         closes the connection.
         """
         self._check_may_wait("logon")
-        return self._log_on(authenticator, options, timeout)
+        return self._log_on(self._transport, authenticator, options, timeout)
 
     def _log_on(
-        self, authenticator: Authenticator | None, options: str | None, timeout: Timeout
+        self,
+        transport: SocketTransport | None,
+        authenticator: Authenticator | None,
+        options: str | None,
+        timeout: Timeout,
     ) -> Message:
+        """Log on over this connection; an authenticator may take so long that it is not the client's any more."""
         check_text("options", options or "")
-        if self._parsed_uri is None or not self.connected:
+        if self._parsed_uri is None or transport is None or not self.connected:
             # The error that ended the connection is more specific: a TLS server refuses a certificate this way.
             cause = self._engine.lost_by
             if cause is None:
@@ -307,6 +312,9 @@ class Client(Publishing, Subscribing):
         try:
             while True:
                 with self._lock:
+                    if self._transport is not transport:
+                        self._engine.check_connected("logon")
+                        raise DisconnectedException("logon: the connection was lost")
                     ticket = self._engine.logon(
                         time.monotonic(),
                         username,
@@ -325,7 +333,7 @@ class Client(Publishing, Subscribing):
         except (DuplicateLogonException, UsageException):
             raise
         except BaseException:
-            self._leave(0)
+            self._leave(0, transport)
             raise
         self._send_outgoing_once()  # the heartbeat command is sent before any other call
         return ack

@@ -42,6 +42,7 @@ from amps.client.servers.auth import Authenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy
 from amps.client.servers.failover import Attempt, Failover
+from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
 from amps.client.uri import ConnectionUri, without_password
 
 
@@ -75,7 +76,7 @@ class ClientArgs(TypedDict, total=False):
 class HAClient(Client):
     """A client that keeps a connection to one of several servers. All calls are thread-safe.
 
-    - name, and all other arguments: as for Client.
+    - name, and all other arguments: as for Client. Without `bookmark_store`, a MemoryBookmarkStore is used.
     - servers: a connection string, several of them, or a ServerChooser.
     - delay_strategy: how long to wait before an attempt; by default ExponentialDelayStrategy().
     - attempt_timeout: seconds for connecting and logging on, and for each step of the recovery that makes no progress.
@@ -105,6 +106,8 @@ class HAClient(Client):
     ) -> None:
         check_timeout(attempt_timeout)
         chooser = _chooser(servers)
+        if client_args.get("bookmark_store") is None:
+            client_args["bookmark_store"] = MemoryBookmarkStore()
         self._run: Run | None = None
         self._own_stores: list[PublishStore | BookmarkStore] = []
         super().__init__(name, **client_args)
@@ -112,6 +115,15 @@ class HAClient(Client):
         self._resume_streams = resume_streams
         self._failed_resubscribe_handler = failed_resubscribe_handler
         self._failover = Failover(self.name, chooser, delay_strategy or ExponentialDelayStrategy())
+
+    @classmethod
+    def memory_backed(
+        cls, name: str, servers: str | Iterable[str] | ServerChooser | None = None, **kw: Any
+    ) -> Self:
+        """Make a client with a MemoryPublishStore and a MemoryBookmarkStore: it survives the loss of servers."""
+        return cls(
+            name, servers, publish_store=MemoryPublishStore(), bookmark_store=MemoryBookmarkStore(), **kw
+        )
 
     def __del__(self) -> None:
         run = getattr(self, "_run", None)
@@ -221,7 +233,7 @@ class HAClient(Client):
                 if not ended and left_until(deadline) == 0:
                     raise self._not_in_time()
         except BaseException as error:
-            self._end_run(run, error if isinstance(error, Exception) else DisconnectedException(repr(error)))
+            self._end_run(run, error)
             raise
 
     def _not_in_time(self) -> TimedOutException:
@@ -287,22 +299,17 @@ class HAClient(Client):
         try:
             self._try_server(run, attempt, deadline)
         except Exception as error:
-            self._drop_attempt()
-            if run.stopped:
-                return True
-            self._failed(attempt, error)
-            return False
+            return run.stopped or self._failed(attempt, error)
         self._logger.info("client %s: connected to %s", self.name, without_password(attempt.uri))
         self._call(self._failover.succeeded, self.server_version)
         with self._lock:
             if self._run is not run:
                 return True
-            lost_by = None if self._engine.ready else self._engine.lost_by
-            if self._engine.ready:
+            ready, lost_by = self._engine.ready, self._engine.lost_by
+            if ready:
                 self._run = None
-        if self._run is run:
-            self._failed(attempt, lost_by or DisconnectedException("the connection was lost at once"))
-            return False
+        if not ready:
+            return self._failed(attempt, lost_by or DisconnectedException("the connection was lost at once"))
         run.ended = True
         self._states.note(None)
         return True
@@ -315,9 +322,21 @@ class HAClient(Client):
             super().connect(attempt.uri, timeout=left_until(until))
         finally:
             run.dialled()
-        run.check()
-        self._log_on(attempt.authenticator, None, left_until(until))
         with self._lock:
+            run.check()
+            transport = self._transport
+        if transport is None:
+            raise self._engine.lost_by or DisconnectedException("the connection was lost at once")
+        try:
+            self._log_on(transport, attempt.authenticator, None, left_until(until))
+            self._recover(run, deadline)
+        except BaseException:
+            self._leave(0, transport)  # what survives a loss is kept for the next attempt
+            raise
+
+    def _recover(self, run: Run, deadline: float | None) -> None:
+        with self._lock:
+            run.check()
             self._engine.recover(time.monotonic())
         self._after_call()
         self._begin_wait()  # the acknowledgements may follow messages that fill a stream's buffer
@@ -355,30 +374,27 @@ class HAClient(Client):
             self._engine.leave_out(refused)
         self._after_call()
 
-    def _drop_attempt(self) -> None:
-        """Close the connection of a failed attempt; what survives a loss is kept for the next one."""
-        if self._transport is not None:
-            self._leave(0)
-
-    def _failed(self, attempt: Attempt, error: Exception) -> None:
+    def _failed(self, attempt: Attempt, error: Exception) -> bool:
+        """Note that an attempt has failed; return False, since the run goes on."""
         self._logger.warning(
             "client %s: no connection to %s: %s",
-            self.name, without_password(attempt.uri), error or type(error).__name__,
+            self.name, without_password(attempt.uri), str(error) or type(error).__name__,
         )  # fmt: skip
         _strip(error)
-        self._failover.failed(error)
+        if not isinstance(error, AlreadyConnectedException):  # a handler delays the end of the last connection
+            self._failover.failed(error)
+        return False
 
-    def _end_run(self, run: Run, error: Exception) -> None:
+    def _end_run(self, run: Run, error: BaseException) -> None:
         """Give up: no server can be reached, or the application's chooser has failed."""
-        self._drop_attempt()
-        reason = error if isinstance(error, AMPSException) else ConnectionException(str(error))
+        reason = error if isinstance(error, AMPSException) else ConnectionException(repr(error))
         with self._lock:
             if self._run is not run:
                 return
             self._run = None
             self._engine.give_up(reason)
         self._failover.left()
-        run.error, run.ended = error, True
+        run.error, run.ended = error if isinstance(error, Exception) else reason, True
         self._states.note(None)
         self._notice_discard(0)
         self._after_call()
@@ -420,7 +436,12 @@ class HAClient(Client):
         reference: weakref.ref[Any] = weakref.ref(self)
 
         def reconnect() -> None:
-            reconnect_loop(reference, run)
+            try:
+                reconnect_loop(reference, run)
+            except BaseException as error:  # also SystemExit of a chooser: nobody would reconnect
+                client = reference()
+                if client is not None:
+                    client._end_run(run, error)
             client = reference()
             if client is not None and run.error is not None and not run.stopped:
                 client._report(run.error)

@@ -194,14 +194,16 @@ class ClientRuntime(Sending):
             )
             self._tx.start()
 
-    def _leave(self, timeout: Timeout) -> None:
+    def _leave(self, timeout: Timeout, only: SocketTransport | None = None) -> None:
         """End the connection for the application; the receive thread does the rest.
 
-        Accepted output is sent first, for at most `timeout` seconds.
+        Accepted output is sent first, for at most `timeout` seconds. `only`: no effect on another connection.
         """
         deadline = deadline_of(timeout)
         with self._lock:
             transport = self._transport
+            if only is not None and transport is not only:
+                return
             self._leaving = True
             if transport is not None:
                 self._engine.flush_acks()

@@ -331,7 +331,7 @@ def _connect_tcp(uri: ConnectionUri, deadline: float | None, opened: Opened) -> 
         sock = socket.socket(family, kind, protocol)
         try:
             opened(sock)
-            _set_options(sock, uri)
+            set_options(sock, uri)
             sock.settimeout(remaining(deadline))
             sock.connect(address)
         except OSError as error:
@@ -371,7 +371,7 @@ def _resolve(uri: ConnectionUri, deadline: float | None) -> list[_Address]:
     return found
 
 
-def _set_options(sock: socket.socket, uri: ConnectionUri) -> None:
+def set_options(sock: socket.socket, uri: ConnectionUri) -> None:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, uri.tcp_keepalive)
         # On by default: the client itself combines bursts. Nagle's algorithm would delay a small command after another

@@ -20,6 +20,7 @@ from amps.client.protocol.engine_types import (
     Event,
     LastChance,
     Phase,
+    RecoveryFailed,
     Route,
     RouteKind,
     State,
@@ -86,6 +87,7 @@ class EngineState:
         self._logged_on_before = False
         self._replay_at = 0
         self._resubscribing: dict[str, Ticket] = {}
+        self._refusals: tuple[RecoveryFailed, ...] = ()
         self._silent_since = 0.0
         self._next_beat: float | None = None
         self._silence_s: float | None = None

@@ -92,6 +92,12 @@ class Route:
     ends_after_group: bool = False
     group_ended: bool = False
     remaining: int | None = None
+    limit: int | None = None
+    """The number of messages that was requested when the subscription was last entered."""
+    passed: int = 0
+    """The number of messages that have arrived since then, duplicates included."""
+    repeats: int = 0
+    """The number of duplicates among them."""
     max_backlog: int | None = None
     bookmarked: bool = False
     began_at: str | None = None

@@ -107,8 +107,10 @@ class Inbound(Recovery):
 
     def _deliver_content(self, route: Route, sub_id: str, message: Message) -> None:
         store = self._bookmark_store
+        route.passed += 1
         if route.bookmarked and store is not None:
             if store.is_discarded(message):
+                route.repeats += 1
                 self.stats.duplicates_dropped += 1
                 self._events.append(Duplicate(message))
                 return
@@ -249,7 +251,8 @@ class Inbound(Recovery):
             route.outstanding &= ~kind
         if kind & AckType.COMPLETED and route.ends_after_replay:
             taken = True
-            self._finish(route)
+            if not self._continue_replay(route):
+                self._finish(route)
         elif kind & AckType.COMPLETED and route.bookmarked and self.recovers:
             taken = True
             route.began_at = route.began_at or message.bookmark

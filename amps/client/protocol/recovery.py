@@ -66,6 +66,7 @@ class Recovery(EngineState):
             self._fail(self._logon, reason)
             self._logon = None
         self._resubscribing.clear()
+        self._refusals = ()
         if self.recovers:
             self._cut_off(reason)
         else:
@@ -129,8 +130,11 @@ class Recovery(EngineState):
     def recover(self, now: float) -> None:
         """Restore everything on a connection that is logged on.
 
-        Ends with State(RESUBSCRIBED); a subscription that the server refuses is a RecoveryFailed event.
+        Ends with State(RESUBSCRIBED); a subscription that the server refuses is a RecoveryFailed event. No effect if
+        that connection has been lost since its logon.
         """
+        if self.phase is not Phase.LOGGED_ON:
+            return
         store = self._publish_store
         self.phase = Phase.REPLAYING
         if self.config.heartbeat_s is not None:
@@ -147,16 +151,16 @@ class Recovery(EngineState):
 
     def _feed_replay(self) -> None:
         """Send messages of the publish store, one chunk; when all are sent, go on with the recovery."""
-        store = self._publish_store
-        while store is not None:
+        store, outbox = self._publish_store, self.outbox
+        if store is not None:
             # Acknowledgements may have discarded the message at the cursor: continue with the lowest one kept.
-            self._replay_at = max(self._replay_at, store.lowest_unpersisted())
-            if self._replay_at > store.highest_unpersisted():
-                break
-            if self.outbox.pending_bytes >= REPLAY_CHUNK_BYTES:
+            at, last = max(self._replay_at, store.lowest_unpersisted()), store.highest_unpersisted()
+            while at <= last and outbox.pending_bytes < REPLAY_CHUNK_BYTES:
+                store.replay_single(lambda frame, sequence: outbox.add(frame), at)
+                at += 1
+            self._replay_at = at
+            if at <= last:
                 return
-            store.replay_single(lambda frame, sequence: self._append(frame), self._replay_at)
-            self._replay_at += 1
         if self.phase is Phase.REPLAYING:
             self._replay_done()
         elif not self._resubscribing:
@@ -181,41 +185,61 @@ class Recovery(EngineState):
                 self._resubscribe(command, route)
         self._resubscription_advanced()
 
-    def _resubscribe(self, entered: Command, route: Route) -> None:
+    def _resubscribe(self, entered: Command, route: Route, repeated: int = 0) -> None:
+        """Enter a subscription again. `repeated`: how many of its messages will be duplicates that do not count."""
         command = resumed(entered, route, self._bookmark_store)
+        remaining = route.remaining
+        if remaining is not None:
+            command.top_n = remaining + repeated
         command.command_id = command.command_id or self._new_id()
         ticket = Ticket(command.command_id, command.command, AckType.PROCESSED, route, request=entered)
         ticket.sub_id, ticket.query_id, ticket.resubscribes = route.sub_id, command.query_id, True
         self._prepare(command, route, None)
+        route.remaining = remaining
         self._tickets[ticket.command_id] = self._resubscribing[ticket.command_id] = ticket
         self._register(route, command)
         self._append(command.encode())
+
+    def _continue_replay(self, route: Route) -> bool:
+        """Ask for the rest of a limited replay that has ended early, because duplicates counted to its limit."""
+        at_limit = route.limit is not None and route.passed >= route.limit
+        if not (self.recovers and at_limit and route.repeats and route.remaining):
+            return False
+        entered = [command for command in self._manager.commands() if command.sub_id == route.sub_id]
+        if not entered or not self._is_accepted(route):
+            return False
+        self._append(Command("unsubscribe", sub_id=route.sub_id).encode())
+        self._resubscribe(entered[0], route, route.repeats)
+        return True
 
     def _on_resubscribe_ack(self, ticket: Ticket, error: AMPSException | None) -> None:
         del self._tickets[ticket.command_id]
         route = ticket.route
         if error is not None and route is not None and ticket.request is not None and not route.closed:
-            ticket.error = error
-            self._events.append(RecoveryFailed(ticket, ticket.request, error))
-            if self.watcher is not None:
-                self.watcher(None)
-            return
+            if self.phase is Phase.RESUBSCRIBING:
+                self._refusals = (*self._refusals, RecoveryFailed(ticket, ticket.request, error))
+                self._events.append(self._refusals[-1])
+                if self.watcher is not None:
+                    self.watcher(None)
+                return
+            self._drop(route)
+            self._events.append(StreamEnd(route, error))
         self._resubscribing.pop(ticket.command_id, None)
         self._resubscription_advanced()
 
     @property
     def refusal(self) -> RecoveryFailed | None:
-        """A refused subscription about which the front end has to decide; None if there is none."""
-        for ticket in self._resubscribing.values():
-            if ticket.error is not None and ticket.request is not None:
-                return RecoveryFailed(ticket, ticket.request, ticket.error)
-        return None
+        """A refused subscription about which the front end has to decide; None if there is none. Needs no lock."""
+        refusals = self._refusals
+        return refusals[0] if refusals else None
 
     def leave_out(self, failed: RecoveryFailed) -> None:
         """Go on with a recovery without a subscription that the server refused; its route ends with the error."""
         ticket = failed.ticket
-        if self._resubscribing.pop(ticket.command_id, None) is not ticket:
+        if self._resubscribing.get(ticket.command_id) is not ticket:
             return  # that connection is lost
+        del self._resubscribing[ticket.command_id]
+        self._refusals = tuple(refused for refused in self._refusals if refused.ticket is not ticket)
         if ticket.route is not None and not ticket.route.closed:
             self._drop(ticket.route)
             self._events.append(StreamEnd(ticket.route, failed.error))
@@ -261,6 +285,7 @@ class Recovery(EngineState):
         if route is not None:
             if self._publish_store is not None:
                 route.outstanding &= ~AckType.PERSISTED  # conflated: this command gets no persisted ack
+            route.limit, route.passed, route.repeats = command.top_n, 0, 0
             if self.recovers and route.bookmarked and command.bookmark == NOW:
                 command.ack_type |= AckType.COMPLETED  # its bookmark is where the subscription begins
         return waits_for

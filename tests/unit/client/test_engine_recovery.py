@@ -315,6 +315,67 @@ def test_client_51_a_limited_replay_asks_for_the_rest() -> None:
     assert [f["c"] for f in h.again()] == []
 
 
+def test_a_limited_replay_makes_up_for_duplicates() -> None:
+    """client.md §21 51: duplicates count to the server's limit, not to the application's"""
+    store = ListStore()
+    h = Recovering(bookmark_store=store).ready()
+    route = h.enter(subscribe(bookmark=EPOCH, top_n=7))
+    for n in (1, 2, 3):
+        h.message("s", f"1|{n}|")
+    store.get_most_recent = lambda sub_id: "1|1|"  # type: ignore[method-assign]  # 2 and 3 are not discarded
+    (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
+    h.events()
+    for n in (2, 3, 4, 5):
+        h.message("s", f"1|{n}|")
+    h.receive({"c": "ack", "cid": frame["cid"], "a": "completed", "status": "success", "sub_id": "s"})
+    assert len(delivered(h.events())) == 2
+    ended, again = h.sent()
+    assert (ended["c"], ended["sub_id"]) == ("unsubscribe", "s")
+    assert (again["c"], again["bm"], again["top_n"]) == ("subscribe", "1|1|", 4)
+    h.accept(again)
+    for n in (2, 3, 6, 7):
+        h.message("s", f"1|{n}|")
+    events = h.events()
+    assert len(delivered(events)) == 2
+    assert [event.route for event in events if isinstance(event, StreamEnd)] == [route]
+    assert h.engine._resubscribing == {}
+
+
+def test_a_limited_replay_that_cannot_be_continued_ends() -> None:
+    store = ListStore()
+    h = Recovering(bookmark_store=store).ready()
+    route = h.enter(subscribe(bookmark=EPOCH, top_n=2))
+    h.message("s", "1|1|")
+    store.get_most_recent = lambda sub_id: "0"  # type: ignore[method-assign]
+    (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
+    h.message("s", "1|1|")
+    h.receive({"c": "ack", "cid": frame["cid"], "a": "completed", "status": "success", "sub_id": "s"})
+    _, again = h.sent()
+    h.events()
+    h.receive(
+        {"c": "ack", "cid": again["cid"], "a": "processed", "status": "failure", "reason": "not entitled"}
+    )
+    (end,) = h.events(StreamEnd)
+    assert end.route is route
+    assert isinstance(end.error, NotEntitledException)
+    assert h.engine.refusal is None
+    assert h.engine.phase is Phase.READY
+
+
+def test_a_limited_replay_that_reaches_the_end_of_the_log_ends() -> None:
+    store = ListStore()
+    h = Recovering(bookmark_store=store).ready()
+    route = h.enter(subscribe(bookmark=EPOCH, top_n=7))
+    h.message("s", "1|1|")
+    store.get_most_recent = lambda sub_id: "0"  # type: ignore[method-assign]
+    (frame,) = [f for f in h.again() if f["c"] == "subscribe"]
+    h.message("s", "1|1|")
+    h.message("s", "1|2|")
+    h.receive({"c": "ack", "cid": frame["cid"], "a": "completed", "status": "success", "sub_id": "s"})
+    assert route.closed
+    assert h.sent() == []
+
+
 def test_client_46_messages_of_the_lost_connection_are_not_delivered_again() -> None:
     """client.md §21 46, the engine's part: they are known to the bookmark store, also undiscarded"""
     store = ListStore()
@@ -616,6 +677,18 @@ def test_a_failed_logon_keeps_what_survives() -> None:
     h.engine.connection_lost(h.now, LOST)
     assert [event.ticket for event in h.events(TicketFailed)] == [ticket]
     assert [f["sub_id"] for f in h.reconnect()] == ["a"]
+
+
+def test_a_connection_lost_before_its_recovery() -> None:
+    """The front end calls `recover` without knowing that the connection is gone"""
+    h = Recovering().ready()
+    h.lose()
+    h.logon()
+    h.lose()
+    h.engine.recover(h.now)
+    assert h.engine.phase is Phase.DISCONNECTED
+    assert h.reconnect() == []
+    assert h.engine.phase is Phase.READY
 
 
 def test_a_custom_manager_decides_what_is_entered_again() -> None:

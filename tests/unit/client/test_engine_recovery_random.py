@@ -12,16 +12,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amps.client import Command, DisconnectedException, MemoryPublishStore
+from amps.client import Command, DisconnectedException, MemoryBookmarkStore, MemoryPublishStore
 from amps.client.protocol.command import PublishTemplate
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import Deliver, EngineConfig, Phase, Route, RouteKind, Ticket
-from tests.unit.client.bookmarks import ListStore
 from tests.unit.client.harness import URI
 from tests.unit.client.peer import Frame, decode, encode
 
 TEMPLATE = PublishTemplate("publish", "t")
-CALLS = ("publish", "publish", "subscribe", "unsubscribe", "replace", "flush", "ack")
+CALLS = ("publish", "publish", "subscribe", "unsubscribe", "replace", "flush", "ack", "discard", "discard")
 WIRE = ("to server", "to client", "exchange", "exchange", "lose", "connect", "log on again")
 
 
@@ -101,7 +100,8 @@ class World:
 
     def __init__(self) -> None:
         self.store = MemoryPublishStore()
-        self.engine = Engine(EngineConfig("me"), self.store, ListStore())
+        self.bookmarks = MemoryBookmarkStore()
+        self.engine = Engine(EngineConfig("me"), self.store, self.bookmarks)
         self.engine.recovers = True
         self.server = Server()
         self.wire = bytearray()
@@ -110,6 +110,7 @@ class World:
         self.routes: dict[str, Route] = {}
         self.filters: dict[str, str] = {}
         self.seen: dict[str, list[bytes]] = {}
+        self.undiscarded: dict[str, list[int]] = {}
         self.tickets: list[Ticket] = []
 
     def act(self, action: str, n: int) -> None:
@@ -131,6 +132,7 @@ class World:
             name = f"s{len(self.seen)}"
             self.routes[name] = Route(RouteKind.COMMAND)
             self.seen[name] = []
+            self.undiscarded[name] = []
             self.filters[name] = ""
             command = Command("subscribe", "t", sub_id=name, bookmark="0")
             self.tickets.append(engine.execute(command, self.routes[name], 0))
@@ -145,6 +147,9 @@ class World:
             self.tickets.append(engine.execute(Command("unsubscribe", sub_id=name), None, 0))
         elif action == "flush":
             self.tickets.append(engine.execute(Command("flush"), None, 0))
+        elif action == "discard" and name and self.undiscarded[name]:
+            waiting = self.undiscarded[name]
+            self.bookmarks.discard(name, waiting.pop(n % len(waiting)))
         elif action == "to server":
             self.to_server(n)
         elif action == "to client":
@@ -182,6 +187,7 @@ class World:
                 for message in event.messages:
                     if message.command == "publish":
                         self.seen[str(message.sub_id)].append(message.data)
+                        self.undiscarded[str(message.sub_id)].append(message.store_seq)
 
     def settle(self) -> None:
         """Let everything arrive."""

@@ -33,7 +33,7 @@ from amps.client import (
     UsageException,
 )
 from amps.client.blocking.ha import ClientArgs
-from tests.unit.client.bookmarks import ListStore
+from tests.support.stuck import StuckServer
 from tests.unit.client.peer import WAIT_S, Connection, Outcome, ScriptedPeer, in_background
 from tests.unit.client.talk import subscribe, wait_for
 
@@ -48,7 +48,6 @@ def make_ha(peer: ScriptedPeer) -> Iterator[MakeHA]:
     made: list[HAClient] = []
 
     def make(servers: Any = None, **options: Any) -> HAClient:
-        options.setdefault("bookmark_store", ListStore())
         options.setdefault("delay_strategy", FixedDelayStrategy(0.01))
         client = HAClient("tester", servers or peer.uri, **options)
         made.append(client)
@@ -762,3 +761,125 @@ def test_arguments_match_those_of_the_client() -> None:
     """ClientArgs lists every keyword of Client"""
     keywords = set(inspect.signature(Client).parameters) - {"name", "uri"}
     assert set(ClientArgs.__annotations__) == keywords
+
+
+def test_a_slow_handler_does_not_end_a_recovery(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """The receive thread runs it, so the next acknowledgement is read later"""
+    client = make_ha(attempt_timeout=0.3)
+    connection = connected(client, peer)
+    running = threading.Event()
+
+    def handle(message: Message) -> None:
+        running.set()
+        time.sleep(1)
+
+    for name in ("a", "b"):
+        subscribe(client, connection, handle, sub_id=name)
+    connection.close()
+    connection = welcome(peer)
+    first, second = connection.expect("subscribe"), connection.expect("subscribe")
+    connection.ack(first)
+    connection.publish("a", b"1")
+    assert running.wait(WAIT_S)
+    connection.ack(second)
+    wait_for(lambda: not client.reconnecting)
+    assert client.connection_info.attempts == 1
+
+
+def test_an_interrupt_ends_connecting(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """Ctrl-C in connect_and_logon leaves no connection and no attempt behind"""
+    client = make_ha(heartbeat=LONG_S)
+
+    def interrupt(state: ConnectionState) -> None:
+        if state == ConnectionState.HEARTBEAT_INITIATED:
+            raise KeyboardInterrupt
+
+    client.add_connection_state_listener(interrupt)
+    connecting = Outcome(client.connect_and_logon, (), {"timeout": WAIT_S})
+    welcome(peer).expect_close()
+    with pytest.raises(KeyboardInterrupt):
+        connecting.result()
+    assert client.disconnected
+    assert not client.reconnecting
+    client.clear_connection_state_listeners()
+    connected(client, peer)
+
+
+def test_a_server_that_stops_reading_during_recovery_is_left(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """The replay fills the connection, so the subscription is never accepted"""
+    stuck = StuckServer()
+    chooser = Recording(peer.uri)
+    client = make_ha(chooser, publish_store=MemoryPublishStore(), attempt_timeout=0.5)
+    try:
+        connection = connected(client, peer)
+        subscribe(client, connection, print, sub_id="s")
+        chooser.add(stuck.uri)
+        chooser.next()
+        stuck.let_in()
+        for _ in range(8):
+            client.publish("t", bytes(1 << 20))
+        connection.close()
+        connection = welcome(peer)
+        assert [type(error) for error, _ in chooser.failures] == [TimedOutException]
+        assert [connection.expect("publish")["s"] for _ in range(8)] == list(range(1, 9))
+        connection.ack(connection.expect("subscribe"))
+        wait_for(lambda: not client.reconnecting)
+    finally:
+        stuck.close()
+
+
+def test_a_chooser_that_exits_ends_reconnecting(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """Waiting calls fail; none waits for a thread that has ended"""
+
+    class Exiting(Recording):
+        def get_current_uri(self) -> str | None:
+            if self.successes:
+                raise SystemExit("enough")
+            return super().get_current_uri()
+
+    client = make_ha(Exiting(peer.uri), timeout=LONG_S)
+    told: list[BaseException] = []
+    client.set_exception_listener(told.append)
+    connected(client, peer).close()
+    wait_for(lambda: bool(told))
+    with pytest.raises(DisconnectedException, match="enough"):
+        client.flush()
+    assert not client.reconnecting
+
+
+def test_a_connection_after_an_attempt_that_was_ended(make_ha: MakeHA, peer: ScriptedPeer) -> None:
+    """The thread of the old attempt does not touch the new connection"""
+    entered, proceed = threading.Event(), threading.Event()
+
+    class Slow:
+        def authenticate(self, username: str, password: str) -> str:
+            if threading.current_thread().name.startswith("amps-rx") and not entered.is_set():
+                entered.set()
+                assert proceed.wait(WAIT_S)
+            return password
+
+        def retry(self, username: str, password: str) -> str:
+            raise AssertionError
+
+        def completed(self, username: str, password: str, reason: str) -> None:
+            pass
+
+    client = make_ha(authenticator=Slow())
+    connected(client, peer).close()
+    old = peer.accept()
+    assert entered.wait(WAIT_S)
+    client.disconnect()
+    old.expect_close()
+    connection = connected(client, peer)
+    proceed.set()
+    wait_for(lambda: len([t for t in threading.enumerate() if t.name == "amps-rx:tester"]) == 1)
+    with in_background(client.flush):
+        connection.ack(connection.expect("flush"), "completed")
+
+
+def test_memory_backed() -> None:
+    client = HAClient.memory_backed("me", ["tcp://h:1/amps/json"], timeout=3)
+    assert isinstance(client.publish_store, MemoryPublishStore)
+    assert client.bookmark_store is not None
+    assert client.timeout == 3
+    client.close()
