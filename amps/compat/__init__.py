@@ -76,7 +76,7 @@ from amps.compat.payloads import (
     NVFIXShredder,
 )
 from amps.compat.servers import DefaultServerChooser, ExponentialDelayStrategy, FixedDelayStrategy
-from amps.compat.stores import MemoryPublishStore
+from amps.compat.stores import MemoryBookmarkStore, MemoryPublishStore
 from amps.compat.streams import MessageStream
 
 __all__ = [
@@ -116,6 +116,7 @@ __all__ = [
     "InvalidTransportOptionsException",
     "InvalidUriException",
     "LogonRequiredException",
+    "MemoryBookmarkStore",
     "MemoryPublishStore",
     "Message",
     "MessageStream",

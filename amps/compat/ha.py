@@ -10,7 +10,7 @@ from amps.client import HAClient as _HAClient
 from amps.compat.client import Client
 from amps.compat.names import seconds, with_twins
 from amps.compat.servers import ExponentialDelayStrategy, FixedDelayStrategy, InSeconds
-from amps.compat.stores import MemoryPublishStore
+from amps.compat.stores import MemoryBookmarkStore, MemoryPublishStore
 
 DEFAULT_TIMEOUT_MS = 10_000
 
@@ -31,9 +31,10 @@ class HAClient(Client):
 
     @classmethod
     def create_memory_backed(cls, name: str = "") -> Self:
-        """Make a client that keeps publishes in memory until they are persisted."""
+        """Make a client with stores in memory, for publishes and for bookmarks."""
         client = cls(name)
         client.set_publish_store(MemoryPublishStore())
+        client.set_bookmark_store(MemoryBookmarkStore())
         return client
 
     def _make(self) -> _HAClient:

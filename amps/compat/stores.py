@@ -7,6 +7,7 @@ handler is asked when it is reached: True doubles the limit, False means to wait
 from collections.abc import Callable
 from typing import Any
 
+from amps.client import MemoryBookmarkStore as _MemoryBookmarkStore
 from amps.client import MemoryPublishStore as _MemoryPublishStore
 from amps.compat.names import with_twins
 
@@ -56,3 +57,12 @@ class MemoryPublishStore(_Resizable, _MemoryPublishStore):
         """Set the number of bytes that the store may keep; None = no limit."""
         self.max_bytes = max_bytes
         self.frames.max_bytes = max_bytes or 0
+
+
+@with_twins
+class MemoryBookmarkStore(_MemoryBookmarkStore):
+    """Remembers in memory which messages of bookmark subscriptions were processed."""
+
+    def get_oldest_bookmark_seq(self, sub_id: str) -> int:
+        """The position of the oldest message that is not discarded; 0 = none."""
+        return self.get_oldest_seq(sub_id)
