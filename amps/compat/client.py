@@ -206,8 +206,9 @@ class Client:
                 handler = getattr(store, "resize_handler", None)
                 if handler is None:
                     raise
-                if handler(store, 2 * store.max_bytes):
-                    store.max_bytes *= 2
+                size = 2 * store.max_bytes
+                if handler(store, size):
+                    store.set_limit(size)
                 else:
                     time.sleep(_FULL_PAUSE_S)
 

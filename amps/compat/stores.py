@@ -7,6 +7,7 @@ handler is asked when it is reached: True doubles the limit, False means to wait
 from collections.abc import Callable
 from typing import Any
 
+from amps.client import MemoryBookmarkStore as _MemoryBookmarkStore
 from amps.client import MemoryPublishStore as _MemoryPublishStore
 from amps.compat.names import with_twins
 
@@ -28,8 +29,12 @@ class _Resizable:
     def set_resize_handler(self, handler: ResizeHandler | None) -> None:
         """Set the handler that decides whether the store may grow; None removes it, and the limit."""
         self.resize_handler = handler
-        self.max_bytes = None if handler is None else self._initial_bytes
+        self.set_limit(None if handler is None else self._initial_bytes)
         self.on_full = "wait" if handler is None else "raise"
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        raise NotImplementedError
 
     def get_error_on_publish_gap(self) -> bool:
         """Whether a server that lacks persisted messages of this client is refused."""
@@ -47,3 +52,17 @@ class MemoryPublishStore(_Resizable, _MemoryPublishStore):
     def __init__(self, initial_capacity: int = DEFAULT_BLOCKS, error_on_publish_gap: bool = False) -> None:
         _MemoryPublishStore.__init__(self, error_on_publish_gap=error_on_publish_gap)
         self._initial_bytes = initial_capacity * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
+        self.frames.max_bytes = max_bytes or 0
+
+
+@with_twins
+class MemoryBookmarkStore(_MemoryBookmarkStore):
+    """Remembers in memory which messages of bookmark subscriptions were processed."""
+
+    def get_oldest_bookmark_seq(self, sub_id: str) -> int:
+        """The position of the oldest message that is not discarded; 0 = none."""
+        return self.get_oldest_seq(sub_id)

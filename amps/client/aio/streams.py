@@ -9,14 +9,19 @@ import asyncio
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from amps.client.enums import Timeout
 from amps.client.errors import AMPSException, StreamException
+from amps.client.payloads.tables import Headers, arrow_maker, pandas_maker, read_async
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import Route
 from amps.client.protocol.message import Message
 from amps.client.protocol.options import OnFull, check_buffer
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 
 class QueueOwner(Protocol):
@@ -142,6 +147,14 @@ class MessageQueue:
         if self._latest is None:
             return self._messages.popleft()
         return self._latest.popitem(last=False)[1]
+
+    def give_back(self, messages: list[Message]) -> None:
+        """Put messages that were taken in front of the others, in their order; newer ones of a key replace them."""
+        if self._latest is None:
+            self._messages.extendleft(reversed(messages))
+        else:
+            self._latest = OrderedDict([(self._key(m), m) for m in messages] + list(self._latest.items()))
+        self._wake()
 
     async def wait(self, timeout: Timeout = None) -> None:
         """Wait until there may be a message, the queue ends, or the time is over."""
@@ -302,6 +315,38 @@ class AsyncMessageStream(AsyncIterator[Message]):
     async def to_dicts(self) -> list[dict[str, Any]]:
         """Return all messages up to the end of the stream, as dictionaries."""
         return [message.to_dict() async for message in self]
+
+    async def to_pandas(
+        self,
+        *,
+        headers: Headers = (),
+        separator: str | None = ".",
+        max_messages: int | None = None,
+        timeout: Timeout = None,
+    ) -> "pandas.DataFrame":
+        """Return messages up to the end of the stream as a pandas.DataFrame; of a live stream, a batch of them.
+
+        `max_messages` and `timeout`, in seconds, limit a batch; the next call continues. With a limit, an error of the
+        stream ends the batch, and the next call raises it. For the rest see `amps.client.to_pandas`.
+        """
+        make = pandas_maker(headers, separator)
+        return make(await read_async(self, self._queue.give_back, max_messages, timeout))
+
+    async def to_arrow(
+        self,
+        *,
+        headers: Headers = (),
+        separator: str | None = ".",
+        schema: "pyarrow.Schema | None" = None,
+        max_messages: int | None = None,
+        timeout: Timeout = None,
+    ) -> "pyarrow.Table":
+        """Return messages up to the end of the stream as a pyarrow.Table; of a live stream, a batch of them.
+
+        `max_messages` and `timeout` are as for `to_pandas`. For the rest see `amps.client.to_arrow`.
+        """
+        make = arrow_maker(headers, separator, schema)
+        return make(await read_async(self, self._queue.give_back, max_messages, timeout))
 
     async def close(self) -> None:
         """End the subscription or query; safe to call again."""
