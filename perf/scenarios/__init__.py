@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from perf.clients.base import Case
 from perf.peers.base import Peer
 from perf.scenarios.base import Scenario
+from perf.scenarios.clients import Clients
 from perf.scenarios.filters import FilterLibraries, FilterSubscriptions, FilterTypes
 from perf.scenarios.journal_scan import JournalScan
 from perf.scenarios.live_latency import LiveLatency
@@ -39,6 +41,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         FilterTypes(),
         FilterSubscriptions(),
         SparkReadScenario(),
+        *(Clients(case) for case in Case),
     )
 }
 

@@ -29,7 +29,7 @@ from amps.client.protocol.traffic import Outbox
 from amps.client.uri import ConnectionUri
 from amps.same_host import send_unpaced
 
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 64 * 1024
 LONGEST_POLL_S = 1_000_000.0
 SEND_TOGETHER_BYTES = 256 * 1024
 MAX_PREFLIGHT_ANSWER_BYTES = 64 * 1024
