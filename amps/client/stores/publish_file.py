@@ -13,7 +13,7 @@ from typing import Literal
 from amps.client.errors import PublishStoreGapException, StoreException, StoreFullException
 from amps.client.protocol.command import Command, command_from_frame, numbered_frame
 from amps.client.protocol.store_interfaces import OnFullStore
-from amps.client.stores.segments import RECORD_BYTES, SegmentLog
+from amps.client.stores.segments import SegmentLog
 
 Sync = Literal["always", "interval", "never"]
 
@@ -110,7 +110,9 @@ class FilePublishStore:
                 )
             if self._failed is not None:
                 raise StoreException(str(self._failed))
-            return log.append(numbered_frame(start, log.next_number, body))
+            sequence = log.next_number
+            log.append(numbered_frame(start, sequence, body), sequence)
+            return sequence
 
     def sync(self, sequence: int) -> None:
         """With sync="always": return when everything up to this number is on the disk. One fsync serves all threads.

@@ -9,7 +9,7 @@
 Invariants:
 - A record is in the page cache when `append` returns: it survives the death of the process at any instant, without a
   system call for each message. Its header is written last, so that a torn record is recognised.
-- Numbers in a segment are consecutive. Only a rise of the floor makes a gap between segments, and it discards all before.
+- Numbers in a segment are consecutive. Only a rise of the floor makes a gap between segments; it discards all before.
 - The blocks of a segment are allocated before it is mapped: a full disk is an exception, never a SIGBUS.
 - The newest segment is kept even if all of it is discarded: numbers continue though `persisted` is lost.
 """
@@ -21,6 +21,7 @@ import os
 import re
 import struct
 from array import array
+from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
@@ -70,7 +71,7 @@ class SegmentLog:
         self.persisted = 0
         """The highest number that is discarded."""
         self._segments: list[Segment] = []
-        self._offsets = array("I")  # of the newest segment
+        self._add_offset: Callable[[int], None] = array("I").append  # to the newest segment
         self._map: mmap.mmap | None = None  # of the newest segment, if it has room
         self._end = self._limit = 0  # in that map
         self._reading: tuple[Segment, mmap.mmap] | None = None
@@ -225,7 +226,7 @@ class SegmentLog:
             return  # the next message goes to a new segment
         finally:
             os.close(fd)
-        self._offsets, self._end, self._limit = segment.offsets, segment.end, size
+        self._add_offset, self._end, self._limit = segment.offsets.append, segment.end, size
         self._unsynced.add(segment.path)
 
     def close(self) -> None:
@@ -245,23 +246,20 @@ class SegmentLog:
 
     # Writing
 
-    def append(self, frame: bytes) -> int:
-        """Keep a frame under the next number; return it. Raises StoreException, and keeps nothing, if the disk is full."""
+    def append(self, frame: bytes, number: int) -> None:
+        """Keep a frame under the next number. Raises StoreException, and keeps nothing, if the disk is full."""
         at = self._end
-        start = at + RECORD_BYTES
-        end = start + len(frame)
+        length = len(frame)
+        end = at + 16 + length
         if end > self._limit:
-            self._begin_segment(RECORD_BYTES + len(frame))
-            at, start, end = 0, RECORD_BYTES, RECORD_BYTES + len(frame)
+            self._begin_segment(RECORD_BYTES + length)
+            at, end = 0, RECORD_BYTES + length
         data = self._map
-        assert data is not None
-        number = self.next_number
-        data[start:end] = frame
-        _pack_into(data, at, end - start, crc32(frame, number & 0xFFFFFFFF), number)
-        self._offsets.append(at)
+        data[at + 16 : end] = frame  # type: ignore[index]  # _begin_segment has made it
+        _pack_into(data, at, length, crc32(frame, number & 0xFFFFFFFF), number)  # type: ignore[arg-type]
+        self._add_offset(at)
         self._end = end
         self.next_number = number + 1
-        return number
 
     def _seal(self) -> None:
         if self._map is not None:
@@ -300,7 +298,7 @@ class SegmentLog:
             self._segments.pop()  # the same file
         segment = Segment(path, self.next_number, last.base + last.end if last is not None else 0)
         self._segments.append(segment)
-        self._offsets, self._map, self._limit = segment.offsets, data, size
+        self._add_offset, self._map, self._limit = segment.offsets.append, data, size
         self._unsynced |= {path, self.path}
 
     def discard_up_to(self, number: int) -> None:
@@ -436,8 +434,8 @@ def _has_record(data: bytes, start: int, end: int, number: int) -> bool:
         if record > start:
             length, crc, found = RECORD.unpack_from(data, record)
             body = record + RECORD_BYTES
-            if found > number and body + length <= len(data):
-                if crc32(data[body : body + length], found & 0xFFFFFFFF) == crc:
-                    return True
+            plausible = found > number and body + length <= len(data)
+            if plausible and crc32(data[body : body + length], found & 0xFFFFFFFF) == crc:
+                return True
         at = data.find(upper, at + 1)
     return False
