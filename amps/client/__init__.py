@@ -80,7 +80,7 @@ from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import QueryArgs, SubscribeArgs
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
-from amps.client.stores import FilePublishStore, MemoryPublishStore
+from amps.client.stores import FilePublishStore, HybridPublishStore, MemoryPublishStore
 
 __all__ = [
     "DEFAULT",
@@ -115,6 +115,7 @@ __all__ = [
     "DuplicateLogonException",
     "FilePublishStore",
     "Handler",
+    "HybridPublishStore",
     "InvalidBookmarkException",
     "InvalidOptionsException",
     "InvalidOrderByException",

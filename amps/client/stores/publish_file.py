@@ -93,6 +93,21 @@ class FilePublishStore:
                 )
                 self._flusher.start()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the directory is locked by this store."""
+        return self._log.is_open
+
+    @property
+    def next_number(self) -> int:
+        """The number after the highest one in the files, or persisted."""
+        return self._log.next_number
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of the messages in the files that are not persisted."""
+        return self._log.kept_bytes
+
     def store(self, command: Command) -> int:
         command.sequence = self.append(*command.numbered_parts())
         return command.sequence
@@ -113,6 +128,13 @@ class FilePublishStore:
             sequence = log.next_number
             log.append(numbered_frame(start, sequence, body), sequence)
             return sequence
+
+    def append_frame(self, frame: bytes, sequence: int) -> None:
+        """Keep a frame that has `next_number` already. Raises StoreException if the disk is full or has failed."""
+        with self._lock:
+            if self._failed is not None:
+                raise StoreException(str(self._failed))
+            self._log.append(frame, sequence)
 
     def sync(self, sequence: int) -> None:
         """With sync="always": return when everything up to this number is on the disk. One fsync serves all threads.
@@ -167,17 +189,18 @@ class FilePublishStore:
             self.replay_single(replayer, sequence)
 
     def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
-        frame = self._frame(sequence)
+        frame = self.frame(sequence)
         if frame is None:
             return False
         replayer(frame, sequence)
         return True
 
     def find(self, sequence: int) -> Command | None:
-        frame = self._frame(sequence)
+        frame = self.frame(sequence)
         return None if frame is None else command_from_frame(frame)
 
-    def _frame(self, sequence: int) -> bytes | None:
+    def frame(self, sequence: int) -> bytes | None:
+        """Return the frame with this number; None if it is not kept."""
         with self._lock:
             return self._log.frame(sequence)
 

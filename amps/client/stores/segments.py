@@ -273,11 +273,15 @@ class SegmentLog:
             raise StoreException(
                 f"the publish store {self.path} is not open; give it to a client, or call open(name)"
             )
+        last = self._segments[-1] if self._segments else None
         path = self.path / f"{self.next_number:020}.seg"
         size = max(self.segment_bytes, least_bytes)
         if size >= 2**32:
             raise StoreException(f"a message of {least_bytes} bytes is too large for the publish store")
         try:
+            if last is not None and last.following != self.next_number:
+                assert self._persisted_map is not None
+                self._persisted_map.flush()  # it explains the gap, also after a crash of the machine
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
                 os.posix_fallocate(fd, 0, size)
@@ -293,13 +297,13 @@ class SegmentLog:
                 " messages, and takes new ones when there is room"
             ) from error
         self._seal()
-        last = self._segments[-1] if self._segments else None
-        if last is not None and not last.offsets:
+        if last is not None and last.first == self.next_number:
             self._segments.pop()  # the same file
         segment = Segment(path, self.next_number, last.base + last.end if last is not None else 0)
         self._segments.append(segment)
         self._add_offset, self._map, self._limit = segment.offsets.append, data, size
         self._unsynced |= {path, self.path}
+        self._remove_discarded()
 
     def discard_up_to(self, number: int) -> None:
         """Discard all frames up to a number. After one above all known ones, numbering continues above it."""
@@ -307,8 +311,6 @@ class SegmentLog:
             return
         self._note_persisted(number)
         if number >= self.next_number:
-            assert self._persisted_map is not None
-            self._persisted_map.flush()
             self._seal()
             self.next_number = number + 1
         self._remove_discarded()
@@ -320,9 +322,7 @@ class SegmentLog:
             _NUMBER.pack_into(self._persisted_map, 0, number)
 
     def _remove_discarded(self) -> None:
-        while self._segments and self._segments[0].following - 1 <= self.persisted:
-            if len(self._segments) == 1 and self._segments[0].following == self.next_number:
-                return
+        while len(self._segments) > 1 and self._segments[0].following - 1 <= self.persisted:
             segment = self._segments.pop(0)
             self._unsynced.discard(segment.path)
             if self._reading is not None and self._reading[0] is segment:
