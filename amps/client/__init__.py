@@ -88,7 +88,12 @@ from amps.client.protocol.subscriptions import MemorySubscriptionManager, Subscr
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
-from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
+from amps.client.stores import (
+    FilePublishStore,
+    HybridPublishStore,
+    MemoryBookmarkStore,
+    MemoryPublishStore,
+)
 
 __all__ = [
     "DEFAULT",
@@ -130,9 +135,11 @@ __all__ = [
     "ExponentialDelayStrategy",
     "FIXBuilder",
     "FIXShredder",
+    "FilePublishStore",
     "FixedDelayStrategy",
     "HAClient",
     "Handler",
+    "HybridPublishStore",
     "InvalidBookmarkException",
     "InvalidOptionsException",
     "InvalidOrderByException",

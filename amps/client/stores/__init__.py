@@ -6,5 +6,7 @@ may not live here: the interfaces and the rules of the protocol (`amps.client.pr
 
 from amps.client.stores.bookmark import MemoryBookmarkStore
 from amps.client.stores.publish import MemoryPublishStore
+from amps.client.stores.publish_file import FilePublishStore
+from amps.client.stores.publish_hybrid import HybridPublishStore
 
-__all__ = ["MemoryBookmarkStore", "MemoryPublishStore"]
+__all__ = ["FilePublishStore", "HybridPublishStore", "MemoryBookmarkStore", "MemoryPublishStore"]
