@@ -88,12 +88,6 @@ from amps.client.protocol.subscriptions import MemorySubscriptionManager, Subscr
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
-    FilePublishStore,
-    HybridPublishStore,
-    MemoryBookmarkStore,
-    MemoryPublishStore,
-)
-from amps.client.stores import (
 from amps.client.stores import FilePublishStore, HybridPublishStore, MemoryBookmarkStore, MemoryPublishStore
 
 __all__ = [
