@@ -892,7 +892,7 @@ class AsyncClient(EventHandlers):
     ) -> Message:
         """Delete records by exactly one of filter, keys and data; return the `stats` (or `processed`) ack."""
         body = None if data is None else self._encode(data)
-        command = delete_command(topic, filter, keys, body, options, None)
+        command = delete_command(topic, filter, keys, body, options)
         awaited = AckType.STATS if stats else AckType.PROCESSED
         _, ack = await self._start(command, None, timeout, awaited=awaited)
         assert ack is not None
