@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tests.unit.client.peer import Frame, encode, split_frames
 
@@ -113,8 +113,7 @@ class AsyncPeer:
     def read(self, going: bool) -> None:
         """Stop or continue reading: the socket's buffers fill up."""
         assert self._writer is not None
-        transport = self._writer.transport
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, self._writer.transport)
         if going:
             transport.resume_reading()
             self._reading.set()
@@ -125,8 +124,7 @@ class AsyncPeer:
     def kill(self) -> None:
         """Cut the connection."""
         if self._writer is not None:
-            transport = self._writer.transport
-            assert isinstance(transport, asyncio.Transport)
+            transport = cast(asyncio.Transport, self._writer.transport)
             transport.abort()
 
     async def expect(self, command: str, count: int = 1) -> Frame:
