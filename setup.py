@@ -39,13 +39,11 @@ if BUILD not in BUILDS:
     sys.exit(f"AMPS_BUILD is {BUILD!r}; set it to one of {', '.join(BUILDS)}, or unset it")
 JOBS = int(os.environ.get("AMPS_BUILD_JOBS") or os.cpu_count() or 1)
 
-# Modules, or whole sub-packages, whose loops gain by more than -O1 (perf: queue-throughput, filters, Spark).
+# Modules whose loops gain by more than -O1 (perf: queue-throughput, replay, client).
 # All others run as fast with -O1 and compile in 60 % of the time.
 HOT = {
-    "columns",
+    "client.traffic",
     "delivery.delivery",
-    "expressions.machine",
-    "messages",
     "queues.engine",
     "queues.sender",
     "sequencer.sequencer",
@@ -112,13 +110,13 @@ def extension(source: Path) -> Extension:
     """One extension module from one .pyx file."""
     flags = list(BUILDS[BUILD])
     name = ".".join(source.with_suffix("").parts)
-    if BUILD == "release" and HOT & {source.parent.name, f"{source.parent.name}.{source.stem}"}:
+    if BUILD == "release" and f"{source.parent.name}.{source.stem}" in HOT:
         flags[0] = "-O2"
     return Extension(
         name,
         [str(source)],
         include_dirs=[str(path) for path in sorted(CORE.iterdir()) if path.is_dir()],
-        depends=[str(KIND), *headers_of(source)],
+        depends=headers_of(source),
         extra_compile_args=["-std=c11", "-Wno-unused-function", *flags],
         extra_link_args=["-pthread"],
     )
@@ -133,12 +131,45 @@ def build_time() -> str:
         sys.exit(f"SOURCE_DATE_EPOCH is {said!r}; set it to a UNIX time in whole seconds, or unset it")
 
 
+def cythonized(modules: list[Extension], force: bool) -> dict[str, list[str]]:
+    """Generate the C code of all modules. Returns the C files of each, by name."""
+    made = cythonize(
+        modules,
+        nthreads=JOBS,
+        shared_utility_qualified_name=SHARED_UTILITY,
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": BUILD == "debug",
+            "wraparound": False,
+            "initializedcheck": BUILD == "debug",
+            "cdivision": True,
+            "embedsignature": True,
+            "freethreading_compatible": False,
+            # No object of the core is pickled; the code for it would be a quarter of the compilation.
+            "auto_pickle": False,
+        },
+        force=force,
+    )
+    return {module.name: module.sources for module in made}
+
+
 class BuildExtensions(build_ext):
-    """Builds the modules, and writes the time of the build beside them."""
+    """Generates the C code, builds the modules, and writes the time of the build beside them.
+
+    Cython runs here and not when this script is loaded: pip loads it several times, for a build's requirements and for
+    metadata.
+    """
 
     def run(self) -> None:
         """Build all changed modules."""
         said = build_time()
+        write_layout_mark()
+        before = write_if_other(KIND, BUILD)
+        # Cython generates the checks, so the C code of a debug build differs.
+        sources = cythonized(self.extensions, force=before != BUILD and "debug" in (before, BUILD))
+        for module in self.extensions:
+            module.sources = sources[module.name]
+            module.depends = [str(KIND), *module.depends]
         super().run()
         path = Path(self.get_ext_fullpath("amps._core.any")).with_name("build_time.txt")
         unfinished = path.with_suffix(".new")
@@ -146,37 +177,23 @@ class BuildExtensions(build_ext):
         unfinished.replace(path)
 
 
-def largest_first(modules: list[Extension]) -> list[Extension]:
-    """The modules in descending order of size, so that no large module is built alone at the end."""
-    return sorted(modules, key=lambda module: -sum(Path(source).stat().st_size for source in module.sources))
-
-
 def extensions() -> list[Extension]:
-    """All extension modules, with their C code generated."""
-    write_layout_mark()
-    before = write_if_other(KIND, BUILD)
+    """All extension modules in descending order of size, so that no large one is built alone at the end."""
     made = [extension(path) for path in sorted(CORE.glob("*/*.pyx"))]
     made.append(Extension(SHARED_UTILITY, [str(CORE / "_cython.c")], extra_compile_args=["-g0", "-O1"]))
-    return largest_first(
-        cythonize(
-            made,
-            nthreads=JOBS,
-            shared_utility_qualified_name=SHARED_UTILITY,
-            compiler_directives={
-                "language_level": 3,
-                "boundscheck": BUILD == "debug",
-                "wraparound": False,
-                "initializedcheck": BUILD == "debug",
-                "cdivision": True,
-                "embedsignature": True,
-                "freethreading_compatible": False,
-                # No object of the core is pickled; the code for it would be a quarter of the compilation.
-                "auto_pickle": False,
-            },
-            # Cython generates the checks, so the C code of a debug build differs.
-            force=before != BUILD and "debug" in (before, BUILD),
-        )
-    )
+    return sorted(made, key=size_bytes, reverse=True)
+
+
+def size_bytes(module: Extension) -> int:
+    """The size of a module's source with all that it includes; 0 if the source is generated."""
+    sources, size = [Path(source) for source in module.sources], 0
+    while sources:
+        path = sources.pop()
+        if path.exists():
+            size += path.stat().st_size
+            text = path.read_text()
+            sources += [path.parent / name for name in re.findall(r'^include "([^"]+)"', text, re.MULTILINE)]
+    return size
 
 
 setup(

@@ -8,6 +8,7 @@
     server       runs an instance; imports `config` and everything that `config` imports
     client       the library for applications; imports `journal` and `_core`, and never the server
     spark        the data source of Apache Spark and its pipelines; imports `client`, `journal` and `_core`
+    testing      servers for tests of applications; starts the installed server, and imports no other package
     cli          the commands; imports `server`, `client`, `spark`, `config`, `journal` and `_core`
 
 The modules beside them import no other package of `amps`. `topic_expressions` has the rule for topics (used by

@@ -155,8 +155,10 @@ fi
 
 echo "Installing $(basename "$WHEEL") into $PREFIX"
 mkdir -p "$PREFIX" "$CONFIG_DIRECTORY" "$UNIT_DIRECTORY"
+replaces=yes
 if ! "$PREFIX/bin/python" -c 'import pip' >/dev/null 2>&1; then
     "$PYTHON" -m venv --clear "$PREFIX"
+    replaces=
 fi
 pip() {
     "$PREFIX/bin/python" -m pip --disable-pip-version-check "$@"
@@ -165,7 +167,7 @@ pip install --quiet --upgrade --find-links "$(dirname "$WHEEL")" "$WHEEL" \
     || fail "the package cannot be installed; see what pip says above. Without a way to an index: put wheels of the packages
 that are missing into $(dirname "$WHEEL") and set PIP_NO_INDEX=1"
 # pip does not replace an installed package of the same version, which may be another build.
-pip install --quiet --force-reinstall --no-deps --no-index "$WHEEL"
+[ -z "$replaces" ] || pip install --quiet --force-reinstall --no-deps --no-index "$WHEEL"
 "$PREFIX/bin/ampServer" --version >/dev/null || fail "the installation in $PREFIX does not run; see above"
 
 rm -rf "$PREFIX/share/amps"

@@ -1,39 +1,40 @@
-"""The options for a server, and the client created from them.
+"""The options for a server, and the client created from the settings.
 
 `-server [scheme://][user:password@]host:port` together with protocol, message type, scheme and URI options becomes a
-connection string; its value may also be a whole connection string, or the beginning of one. The password is never
-shown: messages use `safe_uri`.
+connection string; its value may also be a whole connection string, or the beginning of one. `settings` has the rules
+for values from elsewhere. The password is never shown: messages use `safe_uri`.
 """
 
 import functools
 import getpass
 import importlib
-import re
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import click
-from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from amps.cli.options import option
+from amps.cli.contexts import SETTING_NAMES, contexts_path, load
+from amps.cli.options import Decorator, option
+from amps.cli.server_text import ServerText
+from amps.cli.settings import OPTION, Found, Settings, resolve, truth
 from amps.client import Client
 from amps.client.errors import ConnectionException
 from amps.client.protocol.command import check_text
 from amps.client.protocol.store_interfaces import PublishStore
 from amps.client.servers.auth import Authenticator
-from amps.client.uri import parse_uri
+from amps.client.uri import PROTOCOLS, parse_uri
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True)
 class Connection:
-    """The server options of one command line."""
+    """The connection settings of one command."""
 
     server: str
     protocol: str = "amps"
@@ -45,29 +46,29 @@ class Connection:
     ca_file: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
-    type_was_given: bool = False
-    """Whether the user set `message_type`; False for the default."""
+    user: str | None = None
+    """None: the user inside `server`, or the login name."""
+    password: str | None = field(default=None, repr=False)
 
     @property
     def uri(self) -> str:
-        """The connection string. Parts in `-server` take precedence over the other options."""
-        told, location = self._told_scheme
-        location, _, own_query = location.partition("?")
-        authority, _, path = location.partition("/")
-        credentials, at, address = authority.rpartition("@")
-        if not at:
-            credentials = quote(login_name(), safe="")
-        scheme = told or self.scheme or ("tcps" if self.secure else "tcp")
-        path = path.rstrip("/") or f"{self.protocol}/{self.message_type}"
-        queries = [own_query, (self.uri_options or "").lstrip("?")]
-        query = "&".join(part for part in queries if part)
-        return f"{scheme}://{credentials}@{address}/{path}{'?' if query else ''}{query}"
-
-    @property
-    def _told_scheme(self) -> tuple[str, str]:
-        """The scheme in `-server`, empty if there is none, and the rest."""
-        found = _SCHEME.match(self.server)
-        return (found[1], self.server[found.end() :]) if found is not None else ("", self.server)
+        """The connection string. Parts in `server` take precedence over the other settings."""
+        text = ServerText.parse(self.server)
+        credentials = text.credentials
+        if credentials is None:
+            credentials = quote(login_name() if self.user is None else self.user, safe="")
+            if self.password is not None:
+                credentials += f":{quote(self.password, safe='')}"
+        queries = [text.query, (self.uri_options or "").lstrip("?")]
+        return str(
+            ServerText(
+                text.scheme or self.scheme or ("tcps" if self.secure else "tcp"),
+                credentials,
+                text.address,
+                text.path or f"{self.protocol}/{self.message_type}",
+                "&".join(part for part in queries if part),
+            )
+        )
 
     @property
     def wire_type(self) -> str:
@@ -75,29 +76,34 @@ class Connection:
         return parse_uri(self.uri).message_type or self.message_type
 
     def check(self) -> None:
-        """Raise UsageError for contradictory options, before anything is connected."""
-        told, _ = self._told_scheme
-        if told and self.scheme is not None and self.scheme != told:
-            raise click.UsageError(
-                f"-server has the scheme {told}, and -urischeme {self.scheme}: leave one of them out"
-            )
-        if told and self.secure and self.scheme is None and told != "tcps":
-            raise click.UsageError(f"-secure yes is TLS, and -server has the scheme {told}: write tcps://")
+        """Raise UsageError for a malformed server, before anything is connected."""
         try:
-            parsed = parse_uri(self.uri)
+            parse_uri(self.uri)
         except ConnectionException as error:
             raise click.UsageError(str(error)) from None
-        if self.type_was_given and parsed.message_type not in (None, self.message_type):
-            raise click.UsageError(
-                f"-type is {self.message_type}, and -server has {parsed.message_type}: leave one of them out"
-            )
+
+    def second(self, server: str) -> "Connection":
+        """The connection to a second server. It has the same settings, but for credentials, which are those in
+        `server`.
+        """
+        made = replace(self, server=server, user=None, password=None)
+        made.check()
+        if not made.is_encrypted:
+            made = replace(made, ca_file=None, certificate=None, key=None)
+        return made
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the connection uses TLS."""
+        return parse_uri(self.uri).scheme == "tcps"
 
     @property
     def safe_uri(self) -> str:
+        """The connection string without the password."""
         return parse_uri(self.uri).safe_text
 
     def tls_context(self) -> ssl.SSLContext | None:
-        if parse_uri(self.uri).scheme != "tcps":
+        if not self.is_encrypted:
             if self.ca_file or self.certificate or self.key:
                 raise click.UsageError(
                     "-ca-file, -cert and -key are for TLS: write -server tcps://HOST:PORT, or add -secure yes"
@@ -186,43 +192,59 @@ class YesNo(click.ParamType[bool]):
         return self.fail(f"{value!r} is neither true, 1, yes nor false, 0, no", param, ctx)
 
 
-CONNECTION_OPTIONS = (
+class ServerOption(click.Option):
+    """An option whose value may come from elsewhere, and is needed: help lists it with the required ones."""
+
+    listed_as_required = True
+
+
+class ContextName(click.ParamType[str]):
+    """The name of a context."""
+
+    name = "name"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        try:
+            names = sorted(load(contexts_path()).settings)
+        except click.ClickException:
+            names = []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+CONTEXT_NAME = ContextName()
+SETTING_OPTIONS = (
     option(
         "server",
-        required=True,
+        cls=ServerOption,
         metavar="[SCHEME://][USER:PASSWORD@]HOST:PORT",
         help="Server to connect to; tcps:// is TLS. May be a connection string: tcp://HOST:PORT/amps/json.",
     ),
     option(
         "proto",
-        "protocol",
+        None,
         "prot",
         type=click.Choice(["amps", "json"]),
-        default="amps",
-        show_default=True,
-        help="Protocol of the transport; json is another name of amps.",
+        help="Protocol of the transport; json is another name of amps.  [default: amps]",
     ),
-    option("type", "message_type", default="json", show_default=True, help="Message type."),
-    option("secure", type=YesNo(), default=False, help="Connect with TLS (scheme tcps)."),
-    option("urischeme", "scheme", help="Scheme of the connection string; overrides -secure."),
-    option("uriopts", "uri_options", metavar="NAME=VALUE&…", help="Options of the connection string."),
+    option("type", help="Message type.  [default: json]"),
+    option("user", help="User name.  [default: the login name]"),
+    option("password-file", "password_file", type=FILE, help="File with the password in its first line."),
+    option("secure", type=YesNo(), help="Connect with TLS (scheme tcps)."),
+    option("urischeme", help="Scheme of the connection string; overrides -secure."),
+    option("uriopts", metavar="NAME=VALUE&…", help="Options of the connection string."),
     option("authenticator", metavar="MODULE:FACTORY", help="Factory of the authenticator."),
     option("ca-file", "ca_file", "cafile", type=FILE, help="Certificates to trust, for TLS."),
-    option("cert", "certificate", type=FILE, help="Certificate to present, for TLS."),
+    option("cert", type=FILE, help="Certificate to present, for TLS."),
     option("key", type=FILE, help="Private key of -cert."),
 )
-CONNECTION_FIELDS = (
-    "server",
-    "protocol",
-    "message_type",
-    "secure",
-    "scheme",
-    "uri_options",
-    "authenticator",
-    "ca_file",
-    "certificate",
-    "key",
+"""The options for a server. Each can also be set by a variable, such as AMPS_TYPE, and in a context."""
+CONNECTION_OPTIONS = (
+    *SETTING_OPTIONS,
+    option("context", type=CONTEXT_NAME, help="Context to take settings from; see 'amps context --help'."),
 )
+OPTION_NAMES = tuple(name for name in SETTING_NAMES if name not in ("password", "admin"))
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -230,15 +252,67 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_connection(**arguments: Any) -> Any:
-        source = click.get_current_context().get_parameter_source("message_type")
-        connection = Connection(
-            **{name: arguments.pop(name) for name in CONNECTION_FIELDS},
-            type_was_given=source is not ParameterSource.DEFAULT,
-        )
-        connection.check()
-        return command(connection=connection, **arguments)
+        options = {name: as_text(arguments.pop(name)) for name in OPTION_NAMES}
+        settings = resolve(options, arguments.pop("context"))
+        for note in settings.notes:
+            click.echo(note, err=True)
+        return command(connection=connection_of(settings), **arguments)
 
-    decorated: Callable[..., Any] = with_connection
-    for add in reversed(CONNECTION_OPTIONS):
-        decorated = add(decorated)
-    return decorated
+    return with_options(with_connection, CONNECTION_OPTIONS)
+
+
+def with_options(command: Callable[..., Any], options: Iterable[Decorator]) -> Callable[..., Any]:
+    """Add options to a command, so that help lists them in this order."""
+    for add in reversed(list(options)):
+        command = add(command)
+    return command
+
+
+def as_text(value: Any) -> str | None:
+    """The text of an option's value, as a variable would have it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return None if value is None else str(value)
+
+
+def connection_of(settings: Settings) -> Connection:
+    """The connection with these settings. Raises UsageError if there is no server, or a value is wrong."""
+    if "server" not in settings.found:
+        raise click.UsageError(
+            "there is no server: give -server, set AMPS_SERVER, or add a context ('amps context add')"
+        )
+    server = settings.found["server"]
+    proto = settings.found["proto"]
+    if proto.value not in PROTOCOLS:
+        raise click.UsageError(f"{proto.source} is {proto.value!r}; there are {', '.join(PROTOCOLS)}")
+    connection = Connection(
+        server.value,
+        proto.value,
+        settings.found["type"].value,
+        truth(settings.found["secure"]) if "secure" in settings.found else False,
+        settings.value("urischeme"),
+        settings.value("uriopts"),
+        settings.value("authenticator"),
+        user=settings.value("user"),
+        password=settings.password(),
+    )
+    connection.check()
+    files = {
+        name: _file(found)
+        for name in ("ca_file", "cert", "key")
+        if (found := settings.found.get(name)) is not None
+        # Only an option is refused if it has no use: variables and contexts may be meant for several servers.
+        and (found.rank == OPTION or connection.is_encrypted)
+    }
+    return replace(
+        connection,
+        ca_file=files.get("ca_file"),
+        certificate=files.get("cert"),
+        key=files.get("key"),
+    )
+
+
+def _file(found: Found) -> Path:
+    if not Path(found.value).is_file():
+        raise click.UsageError(f"{found.source}: there is no file {found.value}")
+    return Path(found.value)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from amps.cli.options import HelpfulCommand
+from amps.cli.options import HelpfulCommand, HelpfulGroup
 
 if TYPE_CHECKING:
     from amps.journal.listing import JournalEntry
@@ -21,7 +21,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
-@click.group()
+@click.group(cls=HelpfulGroup, example="amps journal list ./amps-data/journal")
 def journal() -> None:
     """Examine and manage the files of a transaction log."""
 

@@ -5,15 +5,19 @@ from typing import Any
 
 import click
 
+from amps.cli.completion import completion
+from amps.cli.context import context
 from amps.cli.demo.command import demo
 from amps.cli.journal import journal
-from amps.cli.later import LATER_COMMANDS, not_supported_yet
+from amps.cli.options import HelpfulCommand, write_example
 from amps.cli.ping import ping
 from amps.cli.pipelines.group import pipeline
 from amps.cli.publish import publish
 from amps.cli.serve import serve
+from amps.cli.sow import sow, sow_and_subscribe, sow_delete
 from amps.cli.storage_test import storage_test
 from amps.cli.subscribe import subscribe
+from amps.cli.top.command import top
 from amps.client.errors import AMPSException
 from amps.version import VERSION
 
@@ -27,15 +31,7 @@ class AmpsGroup(click.Group):
         formatter.write(f"amps {VERSION}: an open messaging server and its command-line client\n")
         self.format_usage(ctx, formatter)
         self.format_options(ctx, formatter)
-        with formatter.section("Example"):
-            formatter.write_text("amps help publish")
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in LATER_COMMANDS:
-            raise click.UsageError(not_supported_yet(args[0], LATER_COMMANDS[args[0]]), ctx)
-        return super().resolve_command(ctx, args)
+        write_example(formatter, "amps help publish")
 
     def invoke(self, ctx: click.Context) -> Any:
         if os.environ.get(JAVA_OPTIONS_VARIABLE):
@@ -62,7 +58,7 @@ def amps(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@amps.command("help")
+@amps.command("help", cls=HelpfulCommand, example="amps help publish")
 @click.argument("command", required=False)
 @click.pass_context
 def show_help(context: click.Context, command: str | None) -> None:
@@ -72,8 +68,6 @@ def show_help(context: click.Context, command: str | None) -> None:
         click.echo(context.parent.get_help())
         return
     found = amps.get_command(context, command)
-    if command in LATER_COMMANDS:
-        raise click.UsageError(not_supported_yet(command, LATER_COMMANDS[command]))
     if found is None:
         raise click.UsageError(
             f"there is no command {command!r}; there are {', '.join(sorted(amps.commands))}"
@@ -82,7 +76,10 @@ def show_help(context: click.Context, command: str | None) -> None:
         click.echo(found.get_help(its_context))
 
 
-for subcommand in (serve, publish, subscribe, ping, demo, journal, storage_test, pipeline):
+for subcommand in (
+    serve, publish, subscribe, sow, sow_and_subscribe, sow_delete, ping, context, completion, demo, journal,
+    storage_test, pipeline, top,
+):  # fmt: skip
     amps.add_command(subcommand)
 
 

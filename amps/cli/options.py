@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 
-from amps.cli.later import LATER_OPTIONS, not_supported_yet
-
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -42,9 +40,6 @@ class HelpfulCommand(click.Command):
         known = {spelling for parameter in self.get_params(ctx) for spelling in parameter.opts}
         words = [word.partition("=")[0] for word in given]
         meant = next((word for word in words if word.startswith(found) and word not in known), found)
-        later = LATER_OPTIONS.get(self.name or "", {}).get(meant.lstrip("-"))
-        if later is not None:
-            return click.UsageError(not_supported_yet(meant, later), ctx)
         alike = {spelling for spelling in known if spelling.startswith("--") == meant.startswith("--")}
         return click.NoSuchOption(meant, possibilities=sorted(alike), ctx=ctx)
 
@@ -56,14 +51,32 @@ class HelpfulCommand(click.Command):
             if record is None or not isinstance(parameter, click.Option):
                 continue
             names, text = record
-            (required if parameter.required else optional).append((once_each(names), text))
+            needed = parameter.required or getattr(parameter, "listed_as_required", False)
+            (required if needed else optional).append((once_each(names), text))
         for title, rows in (("Required Parameters", required), ("Options", optional)):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
-        if self.example:
-            with formatter.section("Example"):
-                formatter.write_text(self.example)
+        write_example(formatter, self.example)
+
+
+class HelpfulGroup(click.Group):
+    """A group of commands whose help ends with an example."""
+
+    def __init__(self, *args: Any, example: str = "", **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.example = example
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        write_example(formatter, self.example)
+
+
+def write_example(formatter: click.HelpFormatter, example: str) -> None:
+    """Write the last section of a help page."""
+    if example:
+        with formatter.section("Example"):
+            formatter.write_text(example)
 
 
 def once_each(names: str) -> str:

@@ -112,6 +112,7 @@ def meter() -> Iterator[Meter]:
     show_default=True,
     help="Decimal code of the byte between messages.",
 )
+@option("delta", is_flag=True, help="Publish changed fields of records (delta_publish).")
 @option("rate", type=POSITIVE_NUMBER, help="Messages per second; .25 is one in 4 s.")
 @option(
     "timeout",
@@ -128,6 +129,7 @@ def publish(
     topic: str,
     files: tuple[Path, ...],
     delimiter: int,
+    delta: bool,
     rate: float | None,
     timeout_s: float,
 ) -> None:
@@ -148,7 +150,7 @@ def publish(
             for source in sources:
                 for record in source:
                     pace.wait(publisher.published, publisher.require_progress)
-                    publisher.publish(topic, record)
+                    publisher.publish(topic, record, delta=delta)
                     if rate is not None or publisher.published % LOOK_EVERY == 0:
                         shown.show(sources, publisher)
                 if source.left_out:

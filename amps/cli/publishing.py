@@ -69,17 +69,21 @@ class ReliablePublisher:
         """Close the client; unacknowledged messages are dropped."""
         self.client.close(timeout=0)
 
-    def publish(self, topic: str, data: bytes) -> None:
+    def publish(self, topic: str, data: bytes, *, delta: bool = False) -> None:
         """Publish one message; return when it is in the store and, if the server is connected, queued for sending.
 
-        A server that accepts no messages for `reconnect_s` counts as lost.
+        With `delta`, it has only the changed fields of a record. A server that accepts no messages for `reconnect_s`
+        counts as lost.
         """
         while True:
             before = self._progress()
             if before[0] == self.published:
                 self._progress_at = time.monotonic()  # no message was waiting
             try:
-                self.client.publish(topic, data, timeout=self.reconnect_s)
+                if delta:
+                    self.client.delta_publish(topic, data, timeout=self.reconnect_s)
+                else:
+                    self.client.publish(topic, data, timeout=self.reconnect_s)
                 break
             except DisconnectedException as error:  # both are raised only before the message is stored
                 self.reconnect(error)

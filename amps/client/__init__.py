@@ -20,6 +20,7 @@ imported. The engine opens no socket, starts no thread and reads no clock.
 """
 
 from amps.client.blocking.client import Client
+from amps.client.blocking.ha import HAClient
 from amps.client.blocking.streams import MessageStream
 from amps.client.enums import (
     DEFAULT,
@@ -74,13 +75,20 @@ from amps.client.errors import (
     UsageException,
 )
 from amps.client.payloads.codecs import Codec
+from amps.client.payloads.composite import CompositeMessageBuilder, CompositeMessageParser
+from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFIXShredder
+from amps.client.payloads.models import DecodeError
+from amps.client.payloads.tables import TableError, to_arrow, to_pandas
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import ClientStats
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import QueryArgs, SubscribeArgs
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.subscriptions import MemorySubscriptionManager, SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
-from amps.client.stores import MemoryPublishStore
+from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
+from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
+from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
 
 __all__ = [
     "DEFAULT",
@@ -106,13 +114,24 @@ __all__ = [
     "Codec",
     "Command",
     "CommandException",
+    "CompositeMessageBuilder",
+    "CompositeMessageParser",
     "ConnectionException",
+    "ConnectionInfo",
     "ConnectionRefusedException",
     "ConnectionState",
     "Data",
+    "DecodeError",
     "DefaultAuthenticator",
+    "DefaultServerChooser",
+    "DelayStrategy",
     "DisconnectedException",
     "DuplicateLogonException",
+    "ExponentialDelayStrategy",
+    "FIXBuilder",
+    "FIXShredder",
+    "FixedDelayStrategy",
+    "HAClient",
     "Handler",
     "InvalidBookmarkException",
     "InvalidOptionsException",
@@ -122,11 +141,15 @@ __all__ = [
     "InvalidTransportOptionsException",
     "InvalidUriException",
     "LogonRequiredException",
+    "MemoryBookmarkStore",
     "MemoryPublishStore",
+    "MemorySubscriptionManager",
     "Message",
     "MessageStream",
     "MessageTypeException",
     "MissingFieldsException",
+    "NVFIXBuilder",
+    "NVFIXShredder",
     "NameInUseException",
     "NotEntitledException",
     "PublishException",
@@ -134,15 +157,20 @@ __all__ = [
     "PublishStoreGapException",
     "QueryArgs",
     "RetryOperationException",
+    "ServerChooser",
     "StoreCorruptException",
     "StoreException",
     "StoreFullException",
     "StreamException",
     "SubscribeArgs",
     "SubscriptionAlreadyExistsException",
+    "SubscriptionManager",
+    "TableError",
     "TimedOutException",
     "Timeout",
     "TransportTypeException",
     "UnknownException",
     "UsageException",
+    "to_arrow",
+    "to_pandas",
 ]

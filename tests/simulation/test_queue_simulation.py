@@ -120,23 +120,27 @@ def _rebuilt_without_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutate",
+    ("mutate", "hint"),
     [
-        _passed_on_before_durable,
-        _durable_before_the_sync,
-        _no_end_of_deliveries,
-        _leases_without_end,
-        _no_limit_of_the_backlog,
-        _nothing_expires,
-        _everything_enters,
-        _rebuilt_without_the_end,
+        (_passed_on_before_durable, 0),
+        (_durable_before_the_sync, 0),
+        (_no_end_of_deliveries, 4),
+        (_leases_without_end, 0),
+        (_no_limit_of_the_backlog, 2),
+        (_nothing_expires, 0),
+        (_everything_enters, 0),
+        (_rebuilt_without_the_end, 0),
     ],
 )
 def test_queue_simulation_finds_a_broken_rule(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mutate: Callable[[pytest.MonkeyPatch], None],
+    hint: int,
 ) -> None:
+    """`hint`: a seed that has noticed it. After a change of the simulation, others are searched."""
     mutate(monkeypatch)
-    for seed in range(MUTATION_SEEDS):
+    for seed in dict.fromkeys((hint, *range(MUTATION_SEEDS))):
         try:
             _run(seed, tmp_path / str(seed))
         except Exception:

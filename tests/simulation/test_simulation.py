@@ -4,6 +4,7 @@ Each mutation takes one precaution out of the code under test; some seed must th
 mutation would pass for the wrong reason.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,35 +19,32 @@ from tests.simulation.run import run_every_call, run_seed
 from tests.simulation.transports import Transport
 from tests.simulation.world import World
 
-SEEDS = 200
-BATCHES = 8
+LONG = bool(os.environ.get("AMPS_LONG_TESTS"))
+SEEDS = 400 if LONG else 100
+BATCHES = 4
 MUTATION_SEEDS = 200
 EVERY_CALL_SEED = 2
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_simulation_seeds(tmp_path: Path, batch: int) -> None:
-    """Each seed begins a world of its own; see `world`."""
+    """Each seed begins a world of its own; see `world`.
+
+    transaction_log.md §13: journals are archived, compressed and removed in the course of the runs.
+    """
     deaths = 0
+    events = set()
     for seed in range(batch * SEEDS // BATCHES, (batch + 1) * SEEDS // BATCHES):
         directory = tmp_path / str(seed)
         directory.mkdir()
-        deaths += run_seed(seed, directory).deaths
-    assert deaths > SEEDS // BATCHES, "so few deaths prove nothing"
-
-
-def test_simulation_manages_journals(tmp_path: Path) -> None:
-    """transaction_log.md §13: journals are archived, compressed and removed in the course of a run."""
-    events = set()
-    for seed in range(20):
-        directory = tmp_path / str(seed)
-        directory.mkdir()
         world = run_seed(seed, directory)
+        deaths += world.deaths
         events |= {text.split()[1] for text in world.history if text.startswith("log ")}
+    assert deaths > SEEDS // BATCHES, "so few deaths prove nothing"
     assert {"2C-0005", "2C-0006", "2C-0007", "2C-0008"} <= events
 
 
-@pytest.mark.parametrize(("machine", "stride"), [(False, 7), (True, 4)])
+@pytest.mark.parametrize(("machine", "stride"), [(False, 3), (True, 2)] if LONG else [(False, 13), (True, 7)])
 def test_simulation_a_death_at_any_call(tmp_path: Path, machine: bool, stride: int) -> None:
     """Run the same work several times, over several journals, and end it at another call of the disk each time.
 
@@ -66,7 +64,12 @@ def test_simulation_a_seed_replays_exactly(tmp_path: Path) -> None:
         entry.bookmark for entry in second.subscribers[0].seen
     ]
     assert len(first.subscribers[0].seen) > 20
-    assert [text.replace("first", "second") for text in first.history] == second.history
+    # The sizes of compressed files depend on real times.
+    histories = [
+        [text.replace("first", "second") for text in world.history if not text.startswith("log 2C-0006 ")]
+        for world in worlds
+    ]
+    assert histories[0] == histories[1]
 
 
 def _no_sync_before_the_next_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,24 +138,28 @@ def _compressed_journals_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "mutate",
+    ("mutate", "hint"),
     [
-        _publishers_not_written_down,
-        _journals_removed_under_readers,
-        _compressed_journals_not_synced,
-        _no_sync_before_the_next_file,
-        _acknowledgements_before_the_sync,
-        _no_watermark_file,
-        _tail_not_cut,
-        _consumed_before_the_answers,
-        _refused_sessions_live_on,
+        (_publishers_not_written_down, 48),
+        (_journals_removed_under_readers, 43),
+        (_compressed_journals_not_synced, 35),
+        (_no_sync_before_the_next_file, 52),
+        (_acknowledgements_before_the_sync, 0),
+        (_no_watermark_file, 2),
+        (_tail_not_cut, 3),
+        (_consumed_before_the_answers, 2),
+        (_refused_sessions_live_on, 5),
     ],
 )
 def test_simulation_finds_a_missing_precaution(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mutate: Callable[[pytest.MonkeyPatch], None],
+    hint: int,
 ) -> None:
+    """`hint`: a seed that has noticed it. After a change of the simulation, others are searched."""
     mutate(monkeypatch)
-    for seed in range(MUTATION_SEEDS):
+    for seed in dict.fromkeys((hint, *range(MUTATION_SEEDS))):
         directory = tmp_path / str(seed)
         directory.mkdir()
         try:

@@ -139,12 +139,16 @@ class Installation:
             shutil.copytree(REPOSITORY / name, self.source / name)
         (self.source / "amps").mkdir()
         shutil.copyfile(REPOSITORY / "amps" / "version.py", self.source / "amps" / "version.py")
-        # The environments that the installer makes see the dependencies.
+        # The environments that the installer makes see the dependencies. The first is made, others are copies of it.
         found = interpreter()
+        first = dependencies.parent / "environment"
         self.python.write_text(
-            f'#!/bin/sh\n{found} "$@" || exit\n[ "$1 $2" = "-m venv" ] || exit 0\n'
-            'for last; do :; done\nfor site in "$last"/lib/python*/site-packages; do\n'
+            f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] || exec {found} "$@"\n'
+            f'for last; do :; done\nif [ -d {first} ]; then\n'
+            f'    mkdir -p "$last" && find "$last" -mindepth 1 -delete && exec cp -a {first}/. "$last"\nfi\n'
+            f'{found} "$@" || exit\nfor site in "$last"/lib/python*/site-packages; do\n'
             f'    echo {dependencies} > "$site/dependencies.pth"\ndone\n'
+            f'cp -a "$last" {first}\n'
         )
         self.python.chmod(0o755)
 

@@ -10,8 +10,8 @@ from tests.support.peer import Message, RawClient, Value
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess
 
-QUIET_S = 0.5
-"""The time without a message that counts as quiet."""
+QUIET_S = 0.2
+"""The time without a message that counts as quiet, after the server has processed all commands."""
 LOG_TOPICS = ("^T", "^Q")
 
 
@@ -78,7 +78,8 @@ class Queueing:
 
 
 def quiet(client: RawClient) -> None:
-    """Check that no further message comes."""
+    """Check that no further message comes: not for the commands so far, and not by a timer of the server."""
+    client.expect_silence()
     client.expect_nothing_for(QUIET_S)
 
 

@@ -1,7 +1,9 @@
 """A whole server under test: configuration, process tree, log, signals.
 
-`ServerProcess` writes a configuration file from keyword options, starts `python -m amps.server.main` on it in a
-session of its own, and waits for the ready marker. Afterwards it is responsible for the tree. `stop` fails when a
+`ServerProcess` writes a configuration file from keyword options, runs `amps.server.main` on it in a session of its own,
+and waits for the ready marker. A server with the environment of the tests is forked from a process that has imported it
+(`template`), which saves most of the time of a start. Others are started by `python -m`, such as those with patches.
+Afterwards `ServerProcess` is responsible for the tree. `stop` fails when a
 process was left behind, did not end with exit code 0, or had died and been replaced while the test ran (a crash that
 the supervisor repaired is still a crash). Tests that kill processes use the `kill_…` methods, which record that.
 
@@ -26,12 +28,17 @@ from xml.sax.saxutils import escape
 import psutil
 
 from tests.support.ports import release_port, reserve_port
+from tests.support.template import Forked, Template
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 POLL_S = 0.005
 
+TEMPLATES_MAX = 3
+"""Few tests change the environment for good, and a template stays until the end."""
+
 RUNNING: list["ServerProcess"] = []
+_TEMPLATES: list[Template] = []
 
 _RECORD = re.compile(
     r"(?P<timestamp>\d{4}-\d\d-\d\dT\S+) \[(?P<thread>\d+)\] "
@@ -171,7 +178,7 @@ class ServerProcess:
         self.directory = directory
         self.options = ServerOptions(**options)
         self.log = ServerLog(directory / "stdout.log")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self._config_xml = config_xml
         self._ports: dict[str, int] = {}
         self._tree: dict[int, str] = {}
@@ -277,25 +284,42 @@ class ServerProcess:
         self._tree = self._children()
         return None
 
-    def launch(self) -> subprocess.Popen[bytes]:
+    def launch(self) -> subprocess.Popen[bytes] | Forked:
         """Start the process without waiting for anything."""
         assert self.process is None, "already started"
         config = self.directory / "config.xml"
         config.write_text(self.config_xml())
         with self.log.path.open("ab") as output, (self.directory / "stderr.log").open("ab") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", self.options.module, str(config)],
-                cwd=self.directory,
-                env={**os.environ, "PYTHONPATH": package_path(), **self.options.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                start_new_session=True,
-                preexec_fn=_end_with_the_tests,
-            )
+            template = self._template()
+            if template is not None:
+                self.process = template.fork(self.directory, config, output.fileno(), errors.fileno())
+            else:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", self.options.module, str(config)],
+                    cwd=self.directory,
+                    env={**server_environment(), **self.options.environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    start_new_session=True,
+                    preexec_fn=_end_with_the_tests,
+                )
         self._disturbed = False
         RUNNING.append(self)
         return self.process
+
+    def _template(self) -> Template | None:
+        """The process to fork this server from; None: it must be started by its command."""
+        if self.options.environment or self.options.module != ServerOptions.module:
+            return None
+        environment = server_environment()
+        for template in _TEMPLATES:
+            if template.environment == environment:
+                return template
+        if len(_TEMPLATES) == TEMPLATES_MAX:
+            return None
+        _TEMPLATES.append(Template(environment))
+        return _TEMPLATES[-1]
 
     def stop(self, signal_number: int = signal.SIGTERM, *, expected: int = 0) -> None:
         """End the server in order and check that it ended well, or with the expected exit code. Do nothing if it does
@@ -521,6 +545,13 @@ def amps_server(
         env={**os.environ, "PYTHONPATH": package_path(), **environment},
         check=False,
     )
+
+
+def server_environment() -> dict[str, str]:
+    """The environment of servers, if a test adds nothing to it."""
+    environment = {**os.environ, "PYTHONPATH": package_path()}
+    environment.pop("PYTEST_CURRENT_TEST", None)
+    return environment
 
 
 def package_path() -> str:

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from amps.cli.options import HelpfulGroup
 from amps.cli.pipelines.archive import archive
 from amps.cli.pipelines.common import failure_text
 from amps.cli.pipelines.queue_report import queue_report
@@ -15,7 +16,7 @@ INTERRUPTED_STATUS = 130
 """The status that shells report for a program that SIGINT ended."""
 
 
-class PipelineGroup(click.Group):
+class PipelineGroup(HelpfulGroup):
     """Reports failures of jobs in one line. After Ctrl-C it stops Spark, then this process ends."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -34,7 +35,7 @@ class PipelineGroup(click.Group):
             ctx.exit(1)
 
 
-@click.group(cls=PipelineGroup)
+@click.group(cls=PipelineGroup, example="amps pipeline stats --help")
 def pipeline() -> None:
     """Run jobs over journals and servers on Spark, here or on a cluster."""
 

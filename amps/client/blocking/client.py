@@ -24,7 +24,7 @@ from typing import Literal, Self
 from amps.client.blocking.publishing import Publishing
 from amps.client.blocking.sending import acquire_until, left_until
 from amps.client.blocking.subscribing import Subscribing
-from amps.client.blocking.transport import dial
+from amps.client.blocking.transport import SocketTransport, dial
 from amps.client.enums import DEFAULT, ConnectionState, Timeout
 from amps.client.errors import (
     AlreadyConnectedException,
@@ -49,6 +49,7 @@ from amps.client.protocol.engine_types import ClientStats, EngineConfig, Ticket
 from amps.client.protocol.message import Message
 from amps.client.protocol.options import OnFull, check_buffer
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.uri import ConnectionUri, parse_uri
 from amps.version import VERSION
@@ -85,6 +86,8 @@ class Client(Publishing, Subscribing):
       `drop_oldest`, or `raise` (end the stream).
     - dispatch: `inline` runs handlers on the receive thread, where no call may wait for the server; `thread` runs
       them on a separate thread, where calls may wait.
+    - subscription_manager, retry_on_disconnect: for HAClient. The manager keeps the subscriptions that are entered
+      again; a command that waits for its answer when the connection is lost is sent again, or (False) fails.
     - logon_options, logon_correlation: sent with the logon.
     - tls: the context for tcps; by default the server is verified against the system's certificates.
     - http_headers: lines, or names and values, of the HTTP request that `http_preflight=true` sends.
@@ -100,6 +103,7 @@ class Client(Publishing, Subscribing):
         authenticator: Authenticator | None = None,
         publish_store: PublishStore | None = None,
         bookmark_store: BookmarkStore | None = None,
+        subscription_manager: SubscriptionManager | None = None,
         codec: Codec | str | None = None,
         timeout: Timeout = 10.0,
         heartbeat: float | None = None,
@@ -111,6 +115,7 @@ class Client(Publishing, Subscribing):
         max_depth: int = 10_000,
         on_full: OnFull = "pause",
         dispatch: Literal["inline", "thread"] = "inline",
+        retry_on_disconnect: bool = True,
         logon_options: str = "",
         logon_correlation: str | None = None,
         tls: ssl.SSLContext | None = None,
@@ -151,8 +156,9 @@ class Client(Publishing, Subscribing):
             batch_size=batch_size,
             max_message_bytes=max_message_size,
             correlation_id=logon_correlation,
+            retry=retry_on_disconnect,
         )
-        engine = Engine(config, publish_store, bookmark_store)
+        engine = Engine(config, publish_store, bookmark_store, subscription_manager)
         super().__init__(engine, self.name, dispatch, max_depth, logger or logging.getLogger("amps.client"))
         self._authenticator = authenticator
         self._codec_choice = codec
@@ -199,7 +205,7 @@ class Client(Publishing, Subscribing):
 
     @ack_batch_size.setter
     def ack_batch_size(self, value: int) -> None:
-        self._engine.config = replace(self._engine.config, ack_batch_size=value)
+        self._engine.set_ack_batch_size(value)
 
     @property
     def ack_timeout(self) -> float | None:
@@ -216,6 +222,7 @@ class Client(Publishing, Subscribing):
         transport = self._transport
         return replace(
             self._engine.stats,
+            messages_out=self._outbox.frames,
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out - (transport.unsent_bytes if transport is not None else 0),
             handler_errors=self._handler_errors,
@@ -248,13 +255,24 @@ class Client(Publishing, Subscribing):
                 )
             parsed = parse_uri(text)
             transport = dial(
-                parsed, timeout_s=left_until(deadline), tls=self._tls, http_headers=self._http_headers
+                parsed,
+                timeout_s=left_until(deadline),
+                tls=self._tls,
+                http_headers=self._http_headers,
+                opened=self._dialling,
             )
             self.uri = text
             self._parsed_uri = parsed
-            self._attach(transport, lambda now: self._engine.connection_made(now, parsed))
+            self._attach(transport, lambda now: self._made(now, parsed))
         finally:
             self._connect_lock.release()
+
+    def _made(self, now: float, uri: ConnectionUri) -> None:
+        """Note that a connection is made; the engine lock is held. If it raises, the connection is closed."""
+        self._engine.connection_made(now, uri)
+
+    def _dialling(self, sock: socket.socket) -> None:
+        """Called with each socket before it is connected."""
 
     def logon(
         self,
@@ -267,8 +285,18 @@ class Client(Publishing, Subscribing):
         closes the connection.
         """
         self._check_may_wait("logon")
+        return self._log_on(self._transport, authenticator, options, timeout)
+
+    def _log_on(
+        self,
+        transport: SocketTransport | None,
+        authenticator: Authenticator | None,
+        options: str | None,
+        timeout: Timeout,
+    ) -> Message:
+        """Log on over this connection; an authenticator may take so long that it is not the client's any more."""
         check_text("options", options or "")
-        if self._parsed_uri is None or not self.connected:
+        if self._parsed_uri is None or transport is None or not self.connected:
             # The error that ended the connection is more specific: a TLS server refuses a certificate this way.
             cause = self._engine.lost_by
             if cause is None:
@@ -284,6 +312,9 @@ class Client(Publishing, Subscribing):
         try:
             while True:
                 with self._lock:
+                    if self._transport is not transport:
+                        self._engine.check_connected("logon")
+                        raise DisconnectedException("logon: the connection was lost")
                     ticket = self._engine.logon(
                         time.monotonic(),
                         username,
@@ -302,7 +333,7 @@ class Client(Publishing, Subscribing):
         except (DuplicateLogonException, UsageException):
             raise
         except BaseException:
-            self._leave(0)
+            self._leave(0, transport)
             raise
         self._send_outgoing_once()  # the heartbeat command is sent before any other call
         return ack

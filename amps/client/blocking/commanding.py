@@ -6,13 +6,14 @@ A command whose results are messages gets a route to a handler or to the buffer 
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from amps.client.blocking.runtime import ClientRuntime
 from amps.client.blocking.sending import deadline_of, left_until
 from amps.client.blocking.streams import MessageStream, StreamBuffer
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
-from amps.client.errors import InvalidSubIdException
+from amps.client.errors import DisconnectedException, InvalidSubIdException
 from amps.client.payloads.codecs import Codec, codec_for
 from amps.client.protocol.command import Command, check_text
 from amps.client.protocol.engine_types import Route, RouteKind, Ticket
@@ -21,6 +22,8 @@ from amps.client.protocol.options import OnFull, check_buffer, option_names
 from amps.client.protocol.outbound import awaited_by
 from amps.client.protocol.store_interfaces import BookmarkStore
 from amps.client.uri import ConnectionUri
+
+T = TypeVar("T")
 
 _SUBSCRIBING = frozenset(
     ("subscribe", "delta_subscribe", "sow", "sow_and_subscribe", "sow_and_delta_subscribe")
@@ -37,6 +40,7 @@ class Commanding(ClientRuntime):
     _stream_settings: tuple[int, OnFull]
     _codec_choice: Codec | str | None
     _parsed_uri: ConnectionUri | None
+    _resume_streams = True
 
     @property
     def codec(self) -> Codec:
@@ -75,18 +79,26 @@ class Commanding(ClientRuntime):
         """Like execute_async, for subscriptions that end with the connection."""
         return self._handle(command, handler, timeout, resubscribe=False)
 
-    def send(self, command: Command) -> str:
+    def send(self, command: Command, *, timeout: Timeout = DEFAULT) -> str:
         """Send a command without waiting for an answer; return its command id. Answers go to the last chance handler.
 
-        If the server does not read, the call waits, at most the client's `timeout` seconds. If it times out, nothing
-        was sent.
+        If the server does not read, the call waits, at most `timeout` seconds. If it times out, nothing was sent.
         """
         self._check_usable()
-        self._make_room(command.command, self._deadline(DEFAULT))
-        with self._lock:
-            command_id = self._engine.send(command, time.monotonic())
+        deadline = self._deadline(timeout)
+        self._make_room(command.command, deadline)
+        command_id = self._call_engine(lambda now: self._engine.send(command, now), deadline)
         self._after_call()
         return command_id
+
+    def _call_engine(self, call: Callable[[float], T], deadline: float | None) -> T:
+        """Call the engine under its lock; if it refuses for want of a connection, wait for one if that is possible."""
+        while True:
+            try:
+                with self._lock:
+                    return call(time.monotonic())
+            except DisconnectedException as refused:
+                self._await_server(refused, deadline)
 
     def _start(
         self,
@@ -102,11 +114,13 @@ class Commanding(ClientRuntime):
             self._check_may_wait(command.command)
         deadline = self._deadline(command.timeout if timeout is DEFAULT else timeout)
         self._make_room(command.command, deadline)
-        with self._lock:
-            ticket = self._engine.execute(
-                command, route, time.monotonic(), resubscribe=resubscribe, awaited=awaited
-            )
+
+        def execute(now: float) -> Ticket:
+            ticket = self._engine.execute(command, route, now, resubscribe=resubscribe, awaited=awaited)
             ticket.waiter = threading.Event()
+            return ticket
+
+        ticket = self._call_engine(execute, deadline)
         self._after_call()
         return ticket, self._await(ticket, left_until(deadline))
 
@@ -159,7 +173,7 @@ class Commanding(ClientRuntime):
         if route is not None and isinstance(route.sink, StreamBuffer):
             stream = route.sink.stream() if route.sink.stream is not None else None
             if stream is not None:
-                self._start(command, route, timeout, resubscribe=resubscribe)
+                self._start(command, route, timeout, resubscribe=resubscribe and self._resume_streams)
                 return stream
         new = route is None
         if route is None:
@@ -180,7 +194,7 @@ class Commanding(ClientRuntime):
         if new and self._needs_route(command):
             route.sink = buffer
             try:
-                self._start(command, route, timeout, resubscribe=resubscribe)
+                self._start(command, route, timeout, resubscribe=resubscribe and self._resume_streams)
             except BaseException:
                 stream.closed = True
                 raise
@@ -198,22 +212,22 @@ class Commanding(ClientRuntime):
         """End subscriptions; without arguments, all of them. Late messages go to the last chance handler."""
         self._start(Command("unsubscribe", sub_id=",".join(sub_ids) or "all"), None, timeout)
 
-    def pause(self, *sub_ids: str) -> None:
+    def pause(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
         """Pause bookmark subscriptions; messages already sent still arrive."""
-        self._pause("pause", sub_ids)
+        self._pause("pause", sub_ids, timeout)
 
-    def resume(self, *sub_ids: str) -> None:
+    def resume(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
         """Resume paused subscriptions; those resumed by one call share one replay."""
-        self._pause("resume", sub_ids)
+        self._pause("resume", sub_ids, timeout)
 
-    def _pause(self, option: str, sub_ids: tuple[str, ...]) -> None:
+    def _pause(self, option: str, sub_ids: tuple[str, ...], timeout: Timeout) -> None:
         if not sub_ids:
             raise ValueError(f"{option} needs at least one subscription id")
         self._check_usable()
         for sub_id in sub_ids:
             if self._engine.route_of(sub_id) is None:
                 raise InvalidSubIdException(f"{option}: this client has no subscription {sub_id!r}")
-        self._start(Command("subscribe", sub_id=",".join(sub_ids), options=option), None, DEFAULT)
+        self._start(Command("subscribe", sub_id=",".join(sub_ids), options=option), None, timeout)
 
     # Acknowledging and discarding
 

@@ -4,7 +4,6 @@ A publish never succeeds in part. If it raises, the message was neither sent nor
 was sent or is queued for sending, and is in the store if there is one.
 """
 
-import threading
 import time
 
 from amps.client.blocking.commanding import Commanding
@@ -56,9 +55,16 @@ class Publishing(Commanding):
         published again. Bytes that a slow server has not read when the call returns are sent by a thread of the client.
         """
         if expiration is None and correlation_id is None and sow_key is None:
+            sequence = self._outbox.publish(topic, data)
+            if sequence >= 0:
+                return sequence
+            if sequence < -1:
+                self._send_publish()
+                return -2 - sequence
             template = self._templates.get(topic)
             if template is None:
                 template = self._templates[topic] = PublishTemplate("publish", topic)
+                self._outbox.learn(topic, template.header)
                 if len(self._templates) > MAX_TEMPLATES:
                     self._templates.clear()
         else:
@@ -93,23 +99,27 @@ class Publishing(Commanding):
         try:
             with self._lock:
                 sequence = engine.publish_body(template, body)
-                pending_bytes = engine.pending_bytes
         except StoreFullException:
             sequence = self._publish_when_room(template, body, deadline or self._deadline(timeout))
-            pending_bytes = engine.pending_bytes
+        except DisconnectedException as refused:
+            self._check_usable()
+            deadline = deadline or self._deadline(timeout)
+            self._await_server(refused, deadline)
+            return self._publish(template, body, left_until(deadline))
         except AMPSException:
             self._check_usable()
             raise
         if store is not None:
             store.sync(sequence)
-        self._sent_publish(pending_bytes)
+        self._outbox.note_publish()
+        self._send_publish()
         return sequence
 
     def _publish_when_room(self, template: PublishTemplate, body: bytes, deadline: float | None) -> int:
         """Publish when the full publish store has room: wait for acknowledgements if that is allowed and possible."""
         store = self.publish_store
         assert store is not None
-        if store.on_full != "wait" or threading.current_thread() is self._rx:
+        if store.on_full != "wait" or self._must_not_wait():
             with self._lock:
                 return self._engine.publish_body(template, body)
         self._send_outgoing()
@@ -146,26 +156,37 @@ class Publishing(Commanding):
         target = store.highest_unpersisted()
         if target == 0:
             return
-        if not self.connected:
+        engine = self._engine
+        if not (engine.connected or engine.recovers):
             raise self._cut_off(f"publish_flush: not connected, {self.unpersisted_count} unpersisted")
         deadline = self._deadline(timeout)
         self._make_room("publish_flush", deadline)
-        with self._lock:  # the server then sends its conflated acknowledgements at once
-            self._engine.execute(Command("flush"), None, time.monotonic(), awaited=AckType.PERSISTED)
+        try:
+            with self._lock:  # the server then sends its conflated acknowledgements at once
+                nudge = engine.execute(Command("flush"), None, time.monotonic(), awaited=AckType.PERSISTED)
+        except DisconnectedException:
+            if not engine.recovers:
+                raise
+            nudge = None  # the next server gets the messages
         self._after_call()
 
         def drained() -> bool:
             return not 0 < store.lowest_unpersisted() <= target
 
+        def over() -> bool:
+            return not (engine.connected or engine.recovers)
+
         self._begin_wait()
         try:
             with self._discarded:
-                self._discarded.wait_for(lambda: drained() or not self.connected, left_until(deadline))
+                self._discarded.wait_for(lambda: drained() or over(), left_until(deadline))
         finally:
             self._end_wait()
+            if nudge is not None:
+                self._abandon(nudge)
         if not drained():
             count = self.unpersisted_count
-            if not self.connected:
+            if over():
                 raise self._cut_off(f"publish_flush: connection lost, {count} unpersisted")
             raise TimedOutException(f"publish_flush: {count} messages not persisted in time")
 

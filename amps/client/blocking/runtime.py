@@ -25,6 +25,7 @@ from typing import Literal
 from amps.client.blocking.dispatcher import Dispatcher
 from amps.client.blocking.forking import RefusingLock, forked, watch
 from amps.client.blocking.sending import Sending, acquire_until, deadline_of, left_until
+from amps.client.blocking.states import StateQueue
 from amps.client.blocking.streams import StreamBuffer
 from amps.client.blocking.threads import receive_loop, send_loop
 from amps.client.blocking.timers import process_timer
@@ -43,6 +44,7 @@ from amps.client.protocol.engine_types import (
     Deliver,
     Event,
     Phase,
+    RecoveryFailed,
     Retry,
     Route,
     State,
@@ -76,6 +78,8 @@ class ClientRuntime(Sending):
         self._waiting_commands = 0
         self._discarded = threading.Condition()
         self._discards = 0
+        self._states = StateQueue()
+        engine.watcher = self._states.note
         self._transport: SocketTransport | None = None
         self._rx: threading.Thread | None = None
         self._tx: threading.Thread | None = None
@@ -84,6 +88,7 @@ class ClientRuntime(Sending):
         self._closed = False
         self._disowned = False
         self._bytes_in = 0
+        self._delivering = False  # the receive thread is processing what it has received
         self._dispatch_settings = (dispatch, max_depth)
         self._dispatcher: Dispatcher | None = None
         watch(self)
@@ -113,6 +118,7 @@ class ClientRuntime(Sending):
         self._room = threading.Condition()
         self._discarded = threading.Condition()
         self._engine.phase = Phase.DISCONNECTED
+        self._engine.recovers = False
         if self._transport is not None:
             self._transport.close()  # closes the child's copy only: without a shutdown the connection stays open
             self._transport = None
@@ -130,28 +136,47 @@ class ClientRuntime(Sending):
     def _check_may_wait(self, what: str) -> None:
         """Raise UsageException on the receive thread: a call that waits there would never read its answer."""
         self._check_usable()
-        if threading.current_thread() is self._rx:
+        if self._must_not_wait():
             raise UsageException(
                 f"{what} waits for the server and was called on the receive thread, which would never read"
                 ' the answer: use another thread, or make the client with dispatch="thread"'
             )
 
+    def _must_not_wait(self) -> bool:
+        """Whether the calling thread would wait for itself if it waited for the server."""
+        return threading.current_thread() is self._rx
+
+    def _await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
+        """Wait until a call that the engine has refused for want of a connection may be repeated, or raise the refusal.
+
+        This client does not reconnect, so it raises.
+        """
+        raise refused
+
     def _attach(self, transport: SocketTransport, made: Callable[[float], None]) -> None:
-        """Take over a connected transport; `made` notifies the engine."""
+        """Take over a connected transport; `made` notifies the engine. If it raises, the transport is closed."""
         if self._dispatch_settings[0] == "thread" and self._dispatcher is None:
             reference = weakref.ref(self)
 
             def run(event: Event) -> None:
                 client = reference()
                 if client is not None:
-                    client._run_event(event)
+                    client._run_state_or_event(event)
 
             self._dispatcher = Dispatcher(self._name, run, self._dispatch_settings[1])
-        with self._lock:
-            self._transport = transport
-            self._leaving = False
-            made(time.monotonic())
-            events = self._engine.events()
+        transport.outbox = self._outbox
+        try:
+            with self._lock:
+                self._check_usable()
+                made(time.monotonic())
+                self._transport = transport
+                self._outbox.blocked = transport.behind
+                self._leaving = False
+                events = self._engine.events()
+        except BaseException:
+            transport.shutdown()
+            transport.close()
+            raise
         self._dispatch(events)
         self._rx = threading.Thread(
             target=receive_loop,
@@ -169,14 +194,16 @@ class ClientRuntime(Sending):
             )
             self._tx.start()
 
-    def _leave(self, timeout: Timeout) -> None:
+    def _leave(self, timeout: Timeout, only: SocketTransport | None = None) -> None:
         """End the connection for the application; the receive thread does the rest.
 
-        Accepted output is sent first, for at most `timeout` seconds.
+        Accepted output is sent first, for at most `timeout` seconds. `only`: no effect on another connection.
         """
         deadline = deadline_of(timeout)
         with self._lock:
             transport = self._transport
+            if only is not None and transport is not only:
+                return
             self._leaving = True
             if transport is not None:
                 self._engine.flush_acks()
@@ -241,12 +268,17 @@ class ClientRuntime(Sending):
     def _on_disconnect(self, error: AMPSException) -> None:
         """Handle a loss of the connection that the application did not request."""
 
+    def _after_loss(self) -> Callable[[], None] | None:
+        """Return work for the thread that has received on a lost connection; it must not hold the client."""
+        return None
+
     def _finish_close(self) -> None:
         """Complete the final close, after the connection has ended."""
         with self._lock:
             if not self._closing:
                 return  # another thread has done it
             self._closing = False
+        self._states.note(ConnectionState.SHUTDOWN)
         self._dispatch([State(ConnectionState.SHUTDOWN)])
         process_timer().forget(self)
         self._tx_queue.put("stop")
@@ -269,6 +301,7 @@ class ClientRuntime(Sending):
         with self._lock:
             if self._transport is not transport:
                 return False
+            self._delivering = True
             if data is None:
                 engine.tick(now, reading=True)
             else:
@@ -283,6 +316,7 @@ class ClientRuntime(Sending):
                 closing = event.error
             else:
                 self._dispatch_one(event)
+        self._delivering = False
         if data is not None:
             engine.reading_again(time.monotonic())
         self._schedule()
@@ -326,7 +360,7 @@ class ClientRuntime(Sending):
             self._abandon(ticket)
         if ticket.error is not None:
             raise ticket.error
-        if ticket.ack is None and ticket.challenge is None:
+        if not settled and ticket.ack is None and ticket.challenge is None:
             raise TimedOutException(f"no answer to {ticket.command} in time", command_id=ticket.command_id)
         return ticket.ack
 
@@ -400,6 +434,8 @@ class ClientRuntime(Sending):
             if waiter is not None:
                 waiter.set()
             return
+        elif kind is RecoveryFailed:
+            return  # the thread that reconnects decides
         elif kind is StreamEnd:
             sink = event.route.sink  # type: ignore[union-attr]
             if sink is not None:
@@ -408,5 +444,11 @@ class ClientRuntime(Sending):
         if self._dispatcher is not None:
             # Slow handlers delay only the receive thread.
             self._dispatcher.put(event, wait=threading.current_thread() is self._rx)
+        else:
+            self._run_state_or_event(event)
+
+    def _run_state_or_event(self, event: Event) -> None:
+        if type(event) is State:
+            self._states.tell(lambda state: self._run_event(State(state)))
         else:
             self._run_event(event)

@@ -27,8 +27,6 @@ from amps.client.protocol.command import check_timeout
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import Event
 
-BURST_GAP_S = 0.00005
-SEND_AT_BYTES = 64 * 1024
 AT_ONCE = 0.0
 """A deadline in the past: send only the bytes that the socket accepts at once."""
 
@@ -43,8 +41,7 @@ class Sending(EventHandlers):
     def _begin_sending(self) -> None:
         self._send_lock = threading.Lock()
         self._tx_queue: SendQueue = SimpleQueue()
-        self._tx_signalled = False
-        self._last_publish = 0.0
+        self._outbox = self._engine.outbox
         self._bytes_out = 0
 
     @property
@@ -118,25 +115,23 @@ class Sending(EventHandlers):
             return False
 
     def _signal_tx(self) -> None:
-        if not self._tx_signalled:
-            self._tx_signalled = True
+        if not self._outbox.signalled:
+            self._outbox.signalled = True
             self._tx_queue.put(None)
 
     def _send_signalled(self) -> None:
         """Send after a signal to the sending thread; if another thread is sending, it does the work instead."""
-        self._tx_signalled = False
+        self._outbox.signalled = False
         self._send_outgoing(None, patient=False)
 
-    def _sent_publish(self, pending_bytes: int) -> None:
-        """Decide when the bytes of a publish are sent: at once, or with more of the burst."""
-        now = time.monotonic()
-        if now - self._last_publish > BURST_GAP_S or pending_bytes > SEND_AT_BYTES:
-            self._send_outgoing()
-            self._last_publish = time.monotonic()
+    def _send_publish(self) -> None:
+        """Send after a publish: at once, or with more of the burst by the sending thread."""
+        outbox = self._outbox
+        if outbox.burst:
+            self._signal_tx()
         else:
-            self._last_publish = now
-            if not self._tx_signalled:
-                self._signal_tx()
+            self._send_outgoing()
+            outbox.note_sent()
 
     def _after_call(self) -> None:
         """After an engine call of the application: send output, dispatch events, and set the timer."""

@@ -9,15 +9,20 @@ lock on either side: deque operations are atomic, and the condition is only for 
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from typing import Any, Protocol, Self
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from amps.client.enums import Timeout
 from amps.client.errors import AMPSException, StreamException
+from amps.client.payloads.tables import Headers, arrow_maker, pandas_maker, read
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import Route
 from amps.client.protocol.message import Message
 from amps.client.protocol.options import OnFull, check_buffer
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 INTERRUPT_CHECK_S = 1.0
 """The longest single wait of the main thread, in seconds. A signal that arrives between the interpreter's last check
@@ -63,10 +68,29 @@ class StreamBuffer:
         self._latest: OrderedDict[object, Message] | None = None  # instead of _messages when conflating
         self._condition = threading.Condition()
         self._consumer_waits = False
-        self._producer_waits = False
+        self.producer_waits = False
+        """Whether the receive thread waits for room."""
 
     def __len__(self) -> int:
         return len(self._messages) + (0 if self._latest is None else len(self._latest))
+
+    @property
+    def conflating(self) -> bool:
+        """Whether a newer message replaces an unread one."""
+        return self._latest is not None
+
+    def note_room(self) -> None:
+        """Let the receive thread continue if the buffer has room again."""
+        if self.has_room:
+            self._owner.notice_room()
+
+    @property
+    def next_unread(self) -> Callable[[], Message]:
+        """A function that removes and returns the next message; IndexError if there is none.
+
+        Not while `conflating`. After it, call `note_room` if `producer_waits`: in this order, no wake-up is lost.
+        """
+        return self._messages.popleft
 
     @property
     def has_room(self) -> bool:
@@ -78,7 +102,10 @@ class StreamBuffer:
     def put(self, messages: list[Message]) -> None:
         """Add messages; `on_full` determines what happens if the buffer is full."""
         if not self.control:
-            messages = [message for message in messages if message.is_content]
+            # The usual case without a call per message.
+            messages = [
+                message for message in messages if message._command == "publish" or message.is_content
+            ]
         if self._latest is not None:
             self._conflate(messages)
             return
@@ -93,9 +120,7 @@ class StreamBuffer:
         while at < len(messages) and not self.ended:
             room = max(0, self.max_depth - len(self)) if self.max_depth else len(messages)
             if room == 0 and self.on_full == "pause":
-                self._producer_waits = True
-                self._owner.wait_for_room(self)
-                self._producer_waits = False
+                self._wait_for_room()
                 # If there is still no room, a thread waits for an answer that follows these messages.
                 room = max(1, self.max_depth - len(self))
             elif room == 0 and self.on_full == "raise":
@@ -113,6 +138,13 @@ class StreamBuffer:
             else:
                 self._conflate(part)
             self._wake_consumer()
+
+    def _wait_for_room(self) -> None:
+        self.producer_waits = True
+        try:
+            self._owner.wait_for_room(self)
+        finally:
+            self.producer_waits = False
 
     def _drop_oldest(self) -> None:
         try:
@@ -132,9 +164,7 @@ class StreamBuffer:
             self._condition.notify()
         while self.max_depth and len(self) > self.max_depth and self.on_full == "pause" and not self.ended:
             before = len(self)
-            self._producer_waits = True
-            self._owner.wait_for_room(self)
-            self._producer_waits = False
+            self._wait_for_room()
             if len(self) >= before:
                 return  # the buffer had to grow
 
@@ -211,8 +241,8 @@ class StreamBuffer:
                     message = self._latest.popitem(last=False)[1]
         except (IndexError, KeyError):
             return None
-        if self._producer_waits and self.has_room:
-            self._owner.notice_room()
+        if self.producer_waits:
+            self.note_room()
         return message
 
 
@@ -227,6 +257,7 @@ class MessageStream(Iterator[Message]):
         self._buffer = buffer
         self._timeout: Timeout = None
         self._unacknowledged: Message | None = None
+        self._pop_next = buffer.next_unread
         buffer.stream = weakref.ref(self)
 
     def __repr__(self) -> str:
@@ -282,6 +313,16 @@ class MessageStream(Iterator[Message]):
         return self
 
     def __next__(self) -> Message:
+        buffer = self._buffer
+        if not self._route.auto_ack and not buffer.conflating:
+            try:
+                message = self._pop_next()
+            except IndexError:
+                pass  # none has arrived: wait
+            else:
+                if buffer.producer_waits:
+                    buffer.note_room()
+                return message
         # With set_timeout the iterator yields None too; the annotation is for loops without set_timeout.
         try:
             return self._next(self._timeout)  # type: ignore[return-value]
@@ -337,6 +378,38 @@ class MessageStream(Iterator[Message]):
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return all messages up to the end of the stream, as dictionaries."""
         return [message.to_dict() for message in self]
+
+    def to_pandas(
+        self,
+        *,
+        headers: Headers = (),
+        separator: str | None = ".",
+        max_messages: int | None = None,
+        timeout: Timeout = None,
+    ) -> "pandas.DataFrame":
+        """Return messages up to the end of the stream as a pandas.DataFrame; of a live stream, a batch of them.
+
+        `max_messages` and `timeout`, in seconds, limit a batch; the next call continues. With a limit, an error of the
+        stream ends the batch, and the next call raises it. For the rest see `amps.client.to_pandas`.
+        """
+        make = pandas_maker(headers, separator)
+        return make(read(self, max_messages, timeout))
+
+    def to_arrow(
+        self,
+        *,
+        headers: Headers = (),
+        separator: str | None = ".",
+        schema: "pyarrow.Schema | None" = None,
+        max_messages: int | None = None,
+        timeout: Timeout = None,
+    ) -> "pyarrow.Table":
+        """Return messages up to the end of the stream as a pyarrow.Table; of a live stream, a batch of them.
+
+        `max_messages` and `timeout` are as for `to_pandas`. For the rest see `amps.client.to_arrow`.
+        """
+        make = arrow_maker(headers, separator, schema)
+        return make(read(self, max_messages, timeout))
 
     def close(self) -> None:
         """End the subscription or query; safe to call again."""

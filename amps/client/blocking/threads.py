@@ -6,6 +6,7 @@ be collected, and its threads then end.
 
 import logging
 import weakref
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Literal, Protocol
 
@@ -35,6 +36,9 @@ class Worked(Protocol):
 
     def _lost(self, transport: SocketTransport, error: AMPSException | None) -> None:
         """Handle the loss of the connection."""
+
+    def _after_loss(self) -> Callable[[], None] | None:
+        """Return work for the thread that has received on a lost connection; it must not hold the client."""
 
     def _send_signalled(self) -> None:
         """Send the output that is ready."""
@@ -76,6 +80,11 @@ def receive_loop(reference: "weakref.ref[Worked]", transport: SocketTransport) -
         del client
     transport.shutdown()
     transport.close()
+    client = reference()
+    following = client._after_loss() if client is not None else None
+    del client
+    if following is not None:
+        following()
 
 
 def send_loop(reference: "weakref.ref[Worked]", queue: SendQueue) -> None:

@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -25,6 +25,7 @@ from amps.client.errors import (
     InvalidTransportOptionsException,
     TimedOutException,
 )
+from amps.client.protocol.traffic import Outbox
 from amps.client.uri import ConnectionUri
 from amps.same_host import send_unpaced
 
@@ -51,10 +52,22 @@ class SocketTransport:
         self._poll_out.register(sock, select.POLLOUT)
         self._begun = memoryview(b"")  # the rest of a chunk that the socket accepted in part
         self._waiting: deque[bytes] = deque()
-        self.behind = False
-        """Whether bytes not sent by the deadline are kept, or no more bytes can be sent."""
+        self.outbox: Outbox | None = None
+        """The client's outbox, which is blocked while the transport is behind."""
+        self._behind = False
         self.broken = False
         """Whether no more bytes can be sent."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether bytes not sent by the deadline are kept, or no more bytes can be sent."""
+        return self._behind
+
+    @behind.setter
+    def behind(self, behind: bool) -> None:
+        self._behind = behind
+        if self.outbox is not None:
+            self.outbox.blocked = behind
 
     @property
     def unsent_bytes(self) -> int:
@@ -248,6 +261,8 @@ def remaining(deadline: float | None) -> float | None:
     return left
 
 
+Opened = Callable[[socket.socket], object]
+
 _Address = tuple[Any, ...]
 """One entry of the result of getaddrinfo."""
 
@@ -258,13 +273,22 @@ def dial(
     timeout_s: float | None,
     tls: ssl.SSLContext | None = None,
     http_headers: Iterable[str] | Mapping[str, str] = (),
+    opened: Opened = lambda sock: None,
 ) -> SocketTransport:
-    """Connect to the address of the connection string, within the time limit."""
+    """Connect to the address of the connection string, within the time limit.
+
+    `opened` is called with each socket before it is connected; it may raise to end the attempt. Shutting the socket
+    down in another thread ends the attempt, too.
+    """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     request = preflight_request(uri, http_headers) if uri.http_preflight else b""
     sock: socket.socket | None = None
     try:
-        sock = _connect_unix(uri, deadline) if uri.scheme == "unix" else _connect_tcp(uri, deadline)
+        sock = (
+            _connect_unix(uri, deadline, opened)
+            if uri.scheme == "unix"
+            else _connect_tcp(uri, deadline, opened)
+        )
         transport: SocketTransport
         if uri.scheme == "tcps":
             transport = TlsTransport(sock, tls or ssl.create_default_context(), uri.host, deadline)
@@ -286,9 +310,10 @@ def dial(
         raise ConnectionRefusedException(f"cannot connect to {uri.safe_text}: {error}") from error
 
 
-def _connect_unix(uri: ConnectionUri, deadline: float | None) -> socket.socket:
+def _connect_unix(uri: ConnectionUri, deadline: float | None, opened: Opened) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        opened(sock)
         sock.settimeout(remaining(deadline))
         sock.connect(uri.path or "")
     except BaseException:
@@ -297,7 +322,7 @@ def _connect_unix(uri: ConnectionUri, deadline: float | None) -> socket.socket:
     return sock
 
 
-def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
+def _connect_tcp(uri: ConnectionUri, deadline: float | None, opened: Opened) -> socket.socket:
     addresses = _resolve(uri, deadline)
     first = socket.AF_INET6 if uri.ip_protocol_prefer == "ipv6" else socket.AF_INET
     addresses.sort(key=lambda address: address[0] != first)
@@ -305,7 +330,8 @@ def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
     for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
-            _set_options(sock, uri)
+            opened(sock)
+            set_options(sock, uri)
             sock.settimeout(remaining(deadline))
             sock.connect(address)
         except OSError as error:
@@ -345,7 +371,7 @@ def _resolve(uri: ConnectionUri, deadline: float | None) -> list[_Address]:
     return found
 
 
-def _set_options(sock: socket.socket, uri: ConnectionUri) -> None:
+def set_options(sock: socket.socket, uri: ConnectionUri) -> None:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, uri.tcp_keepalive)
         # On by default: the client itself combines bursts. Nagle's algorithm would delay a small command after another

@@ -1,17 +1,20 @@
 """Codecs: they encode objects as message bodies and decode them, by the connection's message type.
 
-Codecs are a convenience around `publish(topic, obj)` and `Message.decode()`. Bodies given as bytes or
+Codecs are a convenience around `publish(topic, obj)` and `Message.decode(type)`: they know the formats. What becomes of
+models, such as dataclasses, is in `plain` (publishing) and `models` (decoding). Bodies given as bytes or
 text are sent unchanged. Message types without a codec here are carried as bytes (`raw`).
 """
 
-import importlib
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, get_origin
 
 import msgpack
 import orjson
 
 from amps.client.payloads.bson import decode_bson, encode_bson
+from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFIXShredder
+from amps.client.payloads.models import convert, convert_json
+from amps.client.payloads.plain import binary_value, is_pydantic_model, plain, text_value, unsupported
 
 
 class Codec(Protocol):
@@ -32,12 +35,17 @@ def json_loads(data: bytes | memoryview) -> Any:
 
 
 class JsonCodec:
-    """json: UTF-8 text; datetimes become ISO-8601, numpy scalars numbers."""
+    """json: UTF-8 text; numpy scalars become numbers, other types what `amps.client.payloads.plain` says."""
 
     name = "json"
 
     def encode(self, obj: Any) -> bytes:
-        return orjson.dumps(obj, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+        try:
+            return orjson.dumps(
+                obj, default=text_value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+            )
+        except TypeError as error:
+            raise TypeError(unsupported(obj) or str(error)) from None
 
     def decode(self, data: bytes) -> Any:
         return orjson.loads(data)
@@ -49,78 +57,75 @@ class MsgpackCodec:
     name = "msgpack"
 
     def encode(self, obj: Any) -> bytes:
-        return bytes(msgpack.packb(obj, use_bin_type=True, datetime=False))
+        try:
+            return bytes(msgpack.packb(obj, default=binary_value, use_bin_type=True, datetime=False))
+        except TypeError as error:
+            raise TypeError(unsupported(obj) or str(error)) from None
 
     def decode(self, data: bytes) -> Any:
         return msgpack.unpackb(data, raw=False, strict_map_key=False)
 
 
 class BsonCodec:
-    """bson: a document, so the object must be a mapping."""
+    """bson: a document, so the object must be a mapping or a model."""
 
     name = "bson"
 
     def encode(self, obj: Any) -> bytes:
-        if not isinstance(obj, Mapping):
+        document = obj if type(obj) is dict else plain(obj, binary_value, datetimes=True)
+        if not isinstance(document, Mapping):
             raise TypeError(f"a bson body is a document: pass a mapping, not {type(obj).__name__}")
-        return encode_bson(obj)
+        try:
+            return encode_bson(document)
+        except TypeError:  # a value inside is a model, or of a type that bson does not have
+            return encode_bson(plain(document, binary_value, datetimes=True))
 
     def decode(self, data: bytes) -> Any:
         return decode_bson(data)
 
 
 class FixCodec:
-    """fix: `tag=value` pairs that each end in 0x01; tags are non-negative integers."""
+    """fix: `tag=value` fields that each end in 0x01; tags are non-negative integers. None leaves a field out."""
 
     name = "fix"
-    separator = b"\x01"
 
     def encode(self, obj: Any) -> bytes:
-        if not isinstance(obj, Mapping):
-            raise TypeError(f"a {self.name} body needs a mapping, not {type(obj).__name__}")
-        return b"".join(
-            self.key_text(key) + b"=" + str(value).encode("utf-8") + self.separator
-            for key, value in obj.items()
-        )
+        builder = FIXBuilder()
+        for key, value in _fields(self.name, obj):
+            builder.append(key, value)
+        return builder.get_data()
 
     def decode(self, data: bytes) -> Any:
-        result: dict[Any, str] = {}
-        for pair in data.split(self.separator):
-            if pair:
-                key, equals, value = pair.partition(b"=")
-                if not equals:
-                    raise ValueError(f"{self.name} field without '=': {pair[:40]!r}")
-                result[self.key_value(key)] = value.decode("utf-8")
-        return result
-
-    def key_text(self, key: Any) -> bytes:
-        """The key as written."""
-        try:
-            tag = int(key)
-        except (TypeError, ValueError):
-            raise ValueError(f"a fix body has numbers for keys, not {key!r}; names are for nvfix") from None
-        if tag < 0:
-            raise ValueError(f"a fix tag cannot be negative: {tag}")
-        return b"%d" % tag
-
-    def key_value(self, key: bytes) -> Any:
-        """The key as read."""
-        return int(key)
+        return FIXShredder().to_map(data)
 
 
-class NvfixCodec(FixCodec):
+class NvfixCodec:
     """nvfix: like fix, with names as keys."""
 
     name = "nvfix"
 
-    def key_text(self, key: Any) -> bytes:
-        text = str(key).encode("utf-8")
-        if b"=" in text or self.separator in text or not text:
-            raise ValueError(f"no usable nvfix name: {key!r}")
-        return text
+    def encode(self, obj: Any) -> bytes:
+        builder = NVFIXBuilder()
+        for key, value in _fields(self.name, obj):
+            builder.append(key, value)
+        return builder.get_data()
 
-    def key_value(self, key: bytes) -> Any:
-        return key.decode("utf-8")
+    def decode(self, data: bytes) -> Any:
+        return NVFIXShredder().to_map(data)
+
+
+def _fields(name: str, obj: Any) -> Iterator[tuple[Any, Any]]:
+    """The fields of a flat body. None is left out: there is no null."""
+    document = plain(obj)
+    if not isinstance(document, Mapping):
+        raise TypeError(f"a {name} body needs a mapping, not {type(obj).__name__}")
+    for key, value in document.items():
+        if isinstance(value, dict | list):
+            raise TypeError(f"{key}: a {name} body is flat, it cannot carry a {type(value).__name__}")
+        if isinstance(value, bool):
+            yield key, "Y" if value else "N"
+        elif value is not None:
+            yield key, value
 
 
 class RawCodec:
@@ -156,12 +161,16 @@ def codec_for(message_type: str | None) -> Codec:
     return _CODECS.get(message_type or "raw", _CODECS["raw"])
 
 
-def convert(value: Any, type_: Any) -> Any:
-    """Convert decoded values to a type with msgspec; `Any` returns them unchanged."""
+def decode_body(codec: Codec, data: bytes, type_: Any = Any) -> Any:
+    """Decode a body with a codec and convert the result to a type; `Any` returns it as decoded.
+
+    Raises ValueError if the body is malformed or does not fit the type (DecodeError, with the path of the wrong value).
+    """
+    if type(codec) is JsonCodec and is_pydantic_model(type_):
+        return convert_json(data, type_)
+    decoded = codec.decode(data)
     if type_ is Any:
-        return value
-    try:
-        msgspec = importlib.import_module("msgspec")
-    except ModuleNotFoundError:
-        raise TypeError("decode(type) needs the package msgspec: pip install msgspec") from None
-    return msgspec.convert(value, type_)
+        return decoded
+    if codec.name == "fix" and isinstance(decoded, dict) and get_origin(type_) is None and type_ is not dict:
+        decoded = {str(tag): value for tag, value in decoded.items()}  # names of fields and aliases are texts
+    return convert(decoded, type_, lax=codec.name in ("fix", "nvfix"))

@@ -115,11 +115,6 @@ class PublishTemplate:
         self.header: bytes = build_header({"cmd": command, "topic": topic, **fields})
         self.sequenced = self.header[:-1] + b',"a":"persisted","s":'
 
-    def sequenced_frame(self, sequence: int, body: bytes) -> bytes:
-        """Return a frame with a sequence number and a request for a persisted acknowledgement."""
-        header = b"%b%d}" % (self.sequenced, sequence)
-        return b"%b%b%b" % ((len(header) + len(body)).to_bytes(4, "big"), header, body)
-
 
 class Command:
     """One command. Every setter `set_<name>` returns the command, so that calls can be chained."""
@@ -142,8 +137,6 @@ class Command:
     timeout: Timeout = DEFAULT
     topic: str | None = None
     data: Data = b""
-    _template: PublishTemplate | None = None
-    _encoded: bytes | None = None
 
     def __init__(
         self,
@@ -187,16 +180,6 @@ class Command:
         self.ack_type = AckType.parse(ack_type)
         self.data = data
         self.timeout = timeout
-
-    @classmethod
-    def from_template(cls, template: PublishTemplate, body: bytes) -> Self:
-        """Create a publish command whose header is complete except for the sequence number."""
-        self = cls.__new__(cls)
-        self.command = template.command
-        self.topic = template.topic
-        self.data = body
-        self._template = template
-        return self
 
     def __repr__(self) -> str:
         told = {
@@ -370,19 +353,24 @@ class Command:
 
     def encode(self) -> bytes:
         """The frame of this command: length, header, body."""
-        frame: bytes
-        if self._template is not None and self.sequence is not None:
-            frame = self._template.sequenced_frame(self.sequence, to_bytes(self.data))
-        else:
-            frame = encode_frame(self.header(), to_bytes(self.data))
-        self._encoded = frame
+        frame: bytes = encode_frame(self.header(), to_bytes(self.data))
         return frame
 
-    def take_encoded(self) -> bytes:
-        """Return the frame that `encode` last built (for the store), so that the engine sends the same bytes."""
-        frame = self._encoded or self.encode()
-        self._encoded = None
-        return frame
+    def numbered_parts(self) -> tuple[bytes, bytes]:
+        """The parts of a frame that a publish store will number: the header up to the number, and the body.
+
+        The command requests a persisted acknowledgement.
+        """
+        fields = self.header()
+        fields.pop("seq", None)
+        fields["ack_type"] = str(self.ack_type | AckType.PERSISTED)
+        return build_header(fields)[:-1] + b',"s":', to_bytes(self.data)
+
+
+def numbered_frame(start: bytes, sequence: int, body: bytes) -> bytes:
+    """Return a whole frame from the parts that a publish store gets, and its number."""
+    header = b"%b%d}" % (start, sequence)
+    return b"%b%b%b" % ((len(header) + len(body)).to_bytes(4, "big"), header, body)
 
 
 def command_from_frame(frame: bytes) -> Command:

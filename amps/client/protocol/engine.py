@@ -14,35 +14,35 @@ Invariants:
   arrive for it are reported as LastChance.
 """
 
-from amps._core.wire.framing import FrameDecoder, encode_frame
+from dataclasses import replace
+
+from amps._core.wire.framing import encode_frame
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import (
-    AMPSException,
-    DisconnectedException,
     TimedOutException,
     UsageException,
     exception_for,
 )
 from amps.client.protocol.command import Command, PublishTemplate, check_text
+from amps.client.protocol.engine_state import SEQUENCE_DIGITS
 from amps.client.protocol.engine_types import (
     Close,
     EngineConfig,
     Event,
     Phase,
     Route,
-    State,
     StreamEnd,
     Ticket,
 )
 from amps.client.protocol.inbound import Inbound
 from amps.client.protocol.options import join_options
-from amps.client.protocol.outbound import prepare
+from amps.client.protocol.outbound import awaited_by
+from amps.client.protocol.resuming import is_recent
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.uri import ConnectionUri
+from amps.journal.written_points import points_text
 
-REPLAY_CHUNK_BYTES = 2**20
-SEPARATE_BODY_BYTES = 2**16
-SEQUENCE_DIGITS = 20
 ABANDONED_REMEMBERED = 1000
 
 _READY = Phase.READY
@@ -56,8 +56,9 @@ class Engine(Inbound):
         config: EngineConfig,
         publish_store: PublishStore | None = None,
         bookmark_store: BookmarkStore | None = None,
+        subscriptions: SubscriptionManager | None = None,
     ) -> None:
-        super().__init__(config, publish_store, bookmark_store)
+        super().__init__(config, publish_store, bookmark_store, subscriptions)
 
     # Connection
 
@@ -65,28 +66,10 @@ class Engine(Inbound):
         """Note that a transport is connected; nothing is sent yet."""
         self.phase = Phase.CONNECTED
         self._uri = uri
-        self._decoder = FrameDecoder(self.config.max_message_bytes)
+        self._reader = self._new_reader()
         self._silent_since = now
         self.dismissal = self.lost_by = None
-        self._events.append(State(ConnectionState.CONNECTED))
-
-    def connection_lost(self, now: float, error: AMPSException | None) -> None:
-        """Note that the transport is gone: all waiting tickets fail and all routes end."""
-        if self.phase is Phase.DISCONNECTED:
-            return
-        self.phase = Phase.DISCONNECTED
-        self.lost_by = error
-        self._out, self.pending_bytes, self._deferred = [], 0, []
-        self._next_beat = self._silence_s = self._logon = None
-        self._events.append(State(ConnectionState.DISCONNECTED))
-        routes = self.routes()
-        for ticket in list(self._tickets.values()):
-            self._fail(ticket, error or DisconnectedException("the connection was closed"))
-        for route in routes:
-            self._drop(route)
-            if route.bookmarked and self._bookmark_store is not None and route.sub_id is not None:
-                self._bookmark_store.released(route.sub_id)
-            self._events.append(StreamEnd(route, error))
+        self._announce(ConnectionState.CONNECTED)
 
     def deadline(self) -> float | None:
         """The time at which `tick` has work to do; None = nothing is planned."""
@@ -120,17 +103,16 @@ class Engine(Inbound):
 
     def outgoing(self) -> list[bytes]:
         """Return the bytes to send, in order; the caller must write all of them."""
-        if self.phase is Phase.REPLAYING:
+        if self.phase is Phase.REPLAYING or self.phase is Phase.RESUBSCRIBING:
             self._feed_replay()
-        out = self._out
-        self._out = []
-        self.pending_bytes = 0
-        return out
+        return self.outbox.take()
 
     @property
     def has_outgoing(self) -> bool:
         """Whether `outgoing` would return any bytes."""
-        return bool(self._out) or self.phase is Phase.REPLAYING
+        if self.outbox.pending_bytes or self.phase is Phase.REPLAYING:
+            return True
+        return self.phase is Phase.RESUBSCRIBING and (not self._resubscribing or self._replay_waits)
 
     def events(self) -> list[Event]:
         """Return the events since the last call, in order."""
@@ -143,17 +125,6 @@ class Engine(Inbound):
         """Whether `events` would return any event."""
         return bool(self._events)
 
-    def _feed_replay(self) -> None:
-        store = self._publish_store
-        while store is not None and self.pending_bytes < REPLAY_CHUNK_BYTES:
-            # Acknowledgements may have discarded the message at the cursor: continue with the lowest one kept.
-            self._replay_at = max(self._replay_at, store.lowest_unpersisted())
-            if self._replay_at > store.highest_unpersisted():
-                self._replay_done()
-                return
-            store.replay_single(lambda frame, sequence: self._append(frame), self._replay_at)
-            self._replay_at += 1
-
     # Logon
 
     def logon(
@@ -165,7 +136,8 @@ class Engine(Inbound):
         ticket: Ticket | None = None,
     ) -> Ticket:
         """Send a logon. When it answers a challenge, `ticket` is the ticket of the first logon."""
-        self.check_connected("logon")
+        if not self.connected:
+            self.check_connected("logon")
         if self.phase is Phase.LOGGING_ON and ticket is None:
             raise UsageException("a logon is under way on this connection")
         for name, value in (("user name", username), ("password", password)):
@@ -216,36 +188,45 @@ class Engine(Inbound):
 
         `awaited` overrides which acknowledgement settles the ticket; with AckType.NONE it is settled at once.
         """
-        self.check_connected(command.command)
+        waits = bool(awaited_by(command) if awaited is None else awaited)
+        # A command that somebody waits for may wait for the next server, too. The store keeps those that it numbers.
+        patient = self.recovers and waits and not self._numbers(command.command)
+        if not patient or not (self.config.retry or command.command == "unsubscribe"):
+            self.check_connected(command.command)
         command = command.copy()
         command.validate()
         if command.command_id is None:
             command.command_id = self._new_id()
+        if command.bookmark is not None and not is_recent(command):
+            command.bookmark = points_text(command.bookmark)  # an age counts from now, also if it is sent later
         replaces = False
         if route is not None and command.sub_id is not None:
             active = self._subscriptions.get(command.sub_id)
             replaces = active is route
             if active is not None and not replaces:
                 raise exception_for("subscription already exists", f"{command.command} as {command.sub_id!r}")
-        waits_for = prepare(
-            command, route, batch_size=self.config.batch_size, bookmarks=self._bookmark_store, awaited=awaited
-        )
-        ticket = Ticket(
-            command.command_id, command.command, waits_for, route, command.sub_id, command.query_id
-        )
-        ticket.replaces = replaces
-        if route is not None and self._publish_store is not None:
-            route.outstanding &= ~AckType.PERSISTED  # conflated: this command gets no persisted ack
-        self._send_command(command)
+        ticket = Ticket(command.command_id, command.command, AckType.NONE, route, replaces=replaces)
+        ticket.request = command
+        completed, ticket.awaited = self._complete(ticket, awaited)
+        command.sub_id, command.query_id = completed.sub_id, completed.query_id
+        if patient and not self._sends:
+            self._check_size(len(completed.encode()) - 4)
+            self._deferred.append(ticket)
+        else:
+            ticket.sequence = self._send_command(completed)
+            ticket.sent = True
         if command.command == "unsubscribe":
             self._end_routes(command)
         if route is not None:
             route.resubscribe = resubscribe
-            self._register(route, command)
-        if waits_for:
-            self._tickets[ticket.command_id] = ticket
-        else:
+            self._register(route, completed)
+        if not ticket.awaited:
             ticket.done = True
+        elif command.command == "unsubscribe" and self._nothing_entered:
+            self._forget_deferred(ticket)
+            self._settle(ticket, None)
+        else:
+            self._tickets[ticket.command_id] = ticket
         return ticket
 
     def send(self, command: Command, now: float) -> str:
@@ -260,7 +241,7 @@ class Engine(Inbound):
         return self._send_command(command)
 
     def publish_body(self, template: PublishTemplate, body: bytes) -> int:
-        """The fast path for publishing: send one body with a prebuilt header."""
+        """Send one body with a prebuilt header; `Outbox.publish` does it where nothing has to be decided."""
         size_bytes = len(template.sequenced) + SEQUENCE_DIGITS + len(body)
         if size_bytes > self.config.max_message_bytes:
             self._check_size(size_bytes)
@@ -271,25 +252,14 @@ class Engine(Inbound):
             return 0
         if self.phase is not _READY:
             self._check_numbered(template.command)
-        command = Command.from_template(template, body)
-        sequence = self._publish_store.store(command)
-        if self.phase is _READY:  # else the replay sends it
-            frame = command.take_encoded()
-            self._out.append(frame)
-            self.pending_bytes += len(frame)
-            self.stats.messages_out += 1
-        return sequence
+        return self._send_numbered(template.sequenced, body)
 
     def _publish_plain(self, header: bytes, body: bytes) -> None:
         length = (len(header) + len(body)).to_bytes(4, "big")
         if self.phase is not _READY:
             self._send(b"%b%b%b" % (length, header, body))
-        elif len(body) > SEPARATE_BODY_BYTES:  # avoids a copy of a large body
-            self._append(length + header)
-            self._out.append(body)
-            self.pending_bytes += len(body)
         else:
-            self._append(b"%b%b%b" % (length, header, body))
+            self.outbox.add_parts(length + header, body)
 
     def abandon(self, ticket: Ticket, now: float) -> None:
         """Give up waiting for a ticket: cancel the subscription or query it started and ignore its late answer."""
@@ -297,6 +267,8 @@ class Engine(Inbound):
             return
         ticket.done = True
         self._tickets.pop(ticket.command_id, None)
+        if not ticket.sent:
+            self._forget_deferred(ticket)
         self._abandoned[ticket.command_id] = None
         if len(self._abandoned) > ABANDONED_REMEMBERED:
             del self._abandoned[next(iter(self._abandoned))]
@@ -304,8 +276,11 @@ class Engine(Inbound):
             self._cancel_route(ticket.route)
         if ticket is self._logon:
             self._logon = None
-        elif ticket.command != "unsubscribe":
+        elif ticket.command != "unsubscribe" and ticket.sent:
             self._send_unsubscribe(ticket.sub_id, ticket.query_id)
+
+    def _forget_deferred(self, ticket: Ticket) -> None:
+        self._deferred = [item for item in self._deferred if item is not ticket]
 
     def cancel(self, route: Route) -> None:
         """End a subscription or running query without waiting for the answer."""
@@ -344,6 +319,11 @@ class Engine(Inbound):
         self._send_acks(
             self._acks.add(topic, bookmark, options, route, now, self.config.ack_batch_size, timeout_s)
         )
+
+    def set_ack_batch_size(self, size: int) -> None:
+        """Change the number of queue acknowledgements in a batch."""
+        self.config = replace(self.config, ack_batch_size=size)
+        self._acks.review()
 
     def set_global(self, command: str, wanted: bool) -> None:
         """Start or stop reporting messages of this type also as Global events."""

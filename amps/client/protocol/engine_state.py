@@ -6,18 +6,21 @@ replay.
 """
 
 import math
+from collections.abc import Callable
 
-from amps._core.wire.framing import FrameDecoder, build_header, encode_frame
+from amps._core.wire.framing import encode_frame
 from amps.client.enums import AckType, ConnectionState
-from amps.client.errors import AMPSException, DisconnectedException, UsageException
+from amps.client.errors import AMPSException, DisconnectedException, StoreException, UsageException
 from amps.client.protocol.acknowledger import QueueAcknowledger
-from amps.client.protocol.command import Command
+from amps.client.protocol.command import Command, numbered_frame
 from amps.client.protocol.engine_types import (
     ClientStats,
+    Deliver,
     EngineConfig,
     Event,
     LastChance,
     Phase,
+    RecoveryFailed,
     Route,
     RouteKind,
     State,
@@ -25,34 +28,52 @@ from amps.client.protocol.engine_types import (
     TicketFailed,
 )
 from amps.client.protocol.message import Message
-from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, frame_log_of
+from amps.client.protocol.subscriptions import MemorySubscriptionManager, SubscriptionManager
+from amps.client.protocol.traffic import FrameReader, Outbox
 from amps.client.uri import ConnectionUri
 
+SEQUENCE_DIGITS = 20
 _SEQUENCED = frozenset(("publish", "delta_publish", "sow_delete"))
+_LOGGED_ON = frozenset((Phase.LOGGED_ON, Phase.REPLAYING, Phase.RESUBSCRIBING, Phase.READY))
+_ENTERED = frozenset((Phase.RESUBSCRIBING, Phase.READY))
+MAX_DEFERRED_BYTES = 2**20
+"""The limit for frames that wait for the end of a recovery."""
 
 
 class EngineState:
     """State and sending; see the module docstring of `engine` for the invariants."""
 
     def __init__(
-        self, config: EngineConfig, publish_store: PublishStore | None, bookmark_store: BookmarkStore | None
+        self,
+        config: EngineConfig,
+        publish_store: PublishStore | None,
+        bookmark_store: BookmarkStore | None,
+        subscriptions: SubscriptionManager | None,
     ) -> None:
         self.config = config
-        self.phase = Phase.DISCONNECTED
+        self.outbox = Outbox(config.max_message_bytes)
+        self.outbox.numbered = publish_store is not None
+        self.outbox.log = frame_log_of(publish_store)
+        self.recovers = False
+        """Whether subscriptions and waiting commands survive a lost connection, until `give_up`."""
+        self._phase = Phase.DISCONNECTED
         self.stats = ClientStats()
         self.server_version: str | None = None
-        self.pending_bytes = 0
         self.dismissal: DisconnectedException | None = None
         """Why the server closes, or has closed, the connection; `reason` is the server's text."""
         self.lost_by: AMPSException | None = None
         """The error that ended the last connection; None if the application closed it."""
+        self.watcher: Callable[[ConnectionState | None], None] | None = None
+        """Called with each connection state when it is reached, and with None when a recovery needs a decision."""
         self._publish_store = publish_store
         self._bookmark_store = bookmark_store
+        self._manager: SubscriptionManager = subscriptions or MemorySubscriptionManager()
         self._globals: set[str] = set()
         self._uri: ConnectionUri | None = None
-        self._decoder = FrameDecoder(config.max_message_bytes)
-        self._out: list[bytes] = []
-        self._deferred: list[bytes] = []
+        self._reader = self._new_reader()
+        self._deferred: list[bytes | Ticket] = []
+        self._deferred_bytes = 0
         self._events: list[Event] = []
         self._tickets: dict[str, Ticket] = {}
         self._subscriptions: dict[str, Route] = {}
@@ -65,20 +86,40 @@ class EngineState:
         self._challenges = 0
         self._logged_on_before = False
         self._replay_at = 0
+        self._resubscribing: dict[str, Ticket] = {}
+        self._refusals: tuple[RecoveryFailed, ...] = ()
         self._silent_since = 0.0
         self._next_beat: float | None = None
         self._silence_s: float | None = None
         self._acks = QueueAcknowledger()
 
+    def _new_reader(self) -> FrameReader:
+        return FrameReader(self.config.max_message_bytes, Message, Deliver)
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the connection."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: Phase) -> None:
+        self._phase = phase
+        self.outbox.ready = phase is Phase.READY
+
     @property
     def logged_on(self) -> bool:
         """Whether a logon has succeeded on this connection."""
-        return self.phase in (Phase.REPLAYING, Phase.READY)
+        return self.phase in _LOGGED_ON
 
     @property
     def connected(self) -> bool:
         """Whether there is a usable connection."""
         return self.phase not in (Phase.DISCONNECTED, Phase.CLOSED)
+
+    def _announce(self, state: ConnectionState) -> None:
+        self._events.append(State(state))
+        if self.watcher is not None:
+            self.watcher(state)
 
     # Sending
 
@@ -87,19 +128,33 @@ class EngineState:
         return str(self._ids)
 
     def _append(self, frame: bytes) -> None:
-        self._out.append(frame)
-        self.pending_bytes += len(frame)
-        self.stats.messages_out += 1
+        self.outbox.add(frame)
+
+    @property
+    def _sends(self) -> bool:
+        """Whether a command of the application is sent at once."""
+        return self.phase is Phase.READY or (self.phase is Phase.CONNECTED and not self.recovers)
+
+    @property
+    def _nothing_entered(self) -> bool:
+        """Whether no subscription can have been entered on this connection."""
+        return self.recovers and self.phase not in _ENTERED
 
     def _send(self, frame: bytes) -> None:
-        if self.phase in (Phase.REPLAYING, Phase.LOGGING_ON):
-            self._deferred.append(frame)
-        else:
+        if self._sends:
             self._append(frame)
+            return
+        self._deferred.append(frame)
+        self._deferred_bytes += len(frame)
 
     def check_connected(self, command: str) -> None:
+        """Raise DisconnectedException if a command that nobody waits for cannot be accepted now."""
         if self.connected:
+            if self.recovers and self._deferred_bytes > MAX_DEFERRED_BYTES:
+                raise DisconnectedException(f"{command}: the connection is being recovered")
             return
+        if self.recovers and self._logged_on_before and self._numbers(command):
+            return  # the store keeps it for the next connection
         if self.lost_by is not None:
             raise DisconnectedException(
                 f"{command}: not connected: {self.lost_by}",
@@ -110,8 +165,18 @@ class EngineState:
             f"{command}: not connected; call open() first, or use the client in a `with`"
         )
 
+    def _numbers(self, command: str) -> bool:
+        """Whether the publish store numbers and keeps this command."""
+        return self._publish_store is not None and command in _SEQUENCED
+
     def _check_numbered(self, command: str) -> None:
-        if not self.logged_on:
+        if self.recovers:
+            if not self._logged_on_before:
+                raise DisconnectedException(
+                    f"{command}: a publish store takes messages after the first logon, whose answer has the last"
+                    " sequence"
+                )
+        elif not self.logged_on:
             raise UsageException(
                 f"{command} with a publish store needs a logon first: its answer has the last sequence"
             )
@@ -123,44 +188,56 @@ class EngineState:
 
     def _send_command(self, command: Command) -> int:
         """Encode and send a command. One that changes stored state is numbered by the store; return its number."""
-        store = self._publish_store
-        if store is None or command.command not in _SEQUENCED:
+        if not self._numbers(command.command):
             frame = command.encode()
             self._check_size(len(frame) - 4)
             self._send(frame)
             return 0
         self._check_numbered(command.command)
         command.ack_type |= AckType.PERSISTED
-        self._check_size(len(build_header(command.header())) + len(command.data) + 24)
-        sequence = store.store(command)
+        return self._send_numbered(*command.numbered_parts())
+
+    def _send_numbered(self, start: bytes, body: bytes) -> int:
+        """Store and send a frame; `start` is its header up to the number. Return its number."""
+        store = self._publish_store
+        assert store is not None
+        self._check_size(len(start) + SEQUENCE_DIGITS + 1 + len(body))
+        if self.phase is Phase.READY and self.outbox.log is not None:
+            # Number and place in the output are one step: `Outbox.publish` does not wait for this thread.
+            sequence = self.outbox.add_numbered(start, body)
+            if sequence:
+                return sequence
+        sequence = store.append(start, body)
         if self.phase is Phase.READY:  # else the replay sends it
-            self._append(command.take_encoded())
+            self._append(numbered_frame(start, sequence, body))
         return sequence
 
     def _send_unsubscribe(self, sub_id: str | None, query_id: str | None) -> None:
-        if self.connected and (sub_id or query_id):
+        if self.connected and (sub_id or query_id) and not self._nothing_entered:
             self._send(Command("unsubscribe", sub_id=sub_id, query_id=query_id).encode())
-
-    def _replay_done(self) -> None:
-        self.phase = Phase.READY
-        if self._publish_store is not None:
-            self._events.append(State(ConnectionState.PUBLISH_REPLAYED))
-        self.flush_acks()
-        for frame in self._deferred:
-            self._append(frame)
-        self._deferred = []
 
     def flush_acks(self) -> None:
         """Send the queue acknowledgements of all unsent batches; keep them while sending is impossible."""
-        if self.phase in (Phase.CONNECTED, Phase.READY):
+        if self._sends:
             self._send_acks(self._acks.take_all())
 
     def _send_acks(self, commands: list[Command]) -> None:
-        if self.phase not in (Phase.CONNECTED, Phase.READY):
+        if self._sends:
+            self._emit_acks(commands)
+        else:
             self._acks.put_back(commands)
-            return
-        for command in commands:
-            self._send_command(command)
+
+    def _emit_acks(self, commands: list[Command]) -> None:
+        """Send queue acknowledgements; a publish store numbers them. Those that it cannot store are kept."""
+        for at, command in enumerate(commands):
+            try:
+                if self._publish_store is not None:
+                    self._send_command(command)
+                else:
+                    self._append(command.encode())
+            except StoreException:
+                self._acks.put_back(commands[at:])
+                return
             self.stats.acks_sent += 1
 
     # Heartbeats
@@ -177,7 +254,7 @@ class EngineState:
         self._next_beat = now + interval_s
         self._silence_s = self.config.silence_s
         self._silent_since = now
-        self._events.append(State(ConnectionState.HEARTBEAT_INITIATED))
+        self._announce(ConnectionState.HEARTBEAT_INITIATED)
 
     def _beat(self) -> None:
         self._append(encode_frame({"cmd": "heartbeat", "opts": "beat"}))
@@ -213,6 +290,9 @@ class EngineState:
         if route.sub_id is not None and self._subscriptions.get(route.sub_id) is route:
             del self._subscriptions[route.sub_id]
             self._fast.pop(route.sub_id.encode(), None)
+            self._manager.unsubscribe(route.sub_id)
+            if route.bookmarked and self._bookmark_store is not None:
+                self._bookmark_store.released(route.sub_id)
         self._forget_query(route)
         for command_id in route.command_ids:
             self._commands.pop(command_id, None)

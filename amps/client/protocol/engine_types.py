@@ -12,7 +12,9 @@ from typing import Any
 
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import AMPSException
+from amps.client.protocol.command import Command
 from amps.client.protocol.message import Message
+from amps.client.protocol.traffic import AckBatch
 
 
 class Phase(Enum):
@@ -24,8 +26,12 @@ class Phase(Enum):
     """Connected, no logon sent: commands are sent at once (a server may log on implicitly)."""
     LOGGING_ON = auto()
     """A logon is under way; other commands wait until it is acknowledged."""
+    LOGGED_ON = auto()
+    """Logged on; commands wait until the front end calls `recover`."""
     REPLAYING = auto()
     """Logged on; the messages of the publish store are sent again first, later commands wait for their end."""
+    RESUBSCRIBING = auto()
+    """The subscriptions of the lost connection are entered again; other commands wait until all are accepted."""
     READY = auto()
     """Logged on; everything is sent at once."""
     CLOSED = auto()
@@ -42,7 +48,7 @@ class RouteKind(Enum):
 
 @dataclass(slots=True)
 class Ticket:
-    """A command and the answer it waits for."""
+    """A command and the answer it waits for. `ack` stays None if the answer became needless: see `done`."""
 
     command_id: str
     command: str
@@ -51,6 +57,13 @@ class Ticket:
     sub_id: str | None = None
     query_id: str | None = None
     replaces: bool = False
+    request: Command | None = None
+    """The command as the application gave it, with its ids: it is sent again after a lost connection."""
+    sent: bool = False
+    sequence: int = 0
+    """The number that the publish store gave the command; 0 = none."""
+    resubscribes: bool = False
+    """Whether the engine itself sends this command, to enter a subscription again."""
     done: bool = False
     ack: Message | None = None
     error: AMPSException | None = None
@@ -79,9 +92,20 @@ class Route:
     ends_after_group: bool = False
     group_ended: bool = False
     remaining: int | None = None
+    limit: int | None = None
+    """The number of messages that was requested when the subscription was last entered."""
+    passed: int = 0
+    """The number of messages that have arrived since then, duplicates included."""
+    repeats: int = 0
+    """The number of duplicates among them."""
     max_backlog: int | None = None
     bookmarked: bool = False
-    unsent_acks: int = 0
+    began_at: str | None = None
+    """The bookmark at which a subscription entered at NOW began; None if the server has not told it."""
+    ack_batch: AckBatch | None = None
+    """The batch to which messages add themselves; see `QueueAcknowledger`."""
+    accepted: bool = False
+    paused: bool = False
     closed: bool = False
     cancelled: bool = False
 
@@ -170,6 +194,18 @@ class State:
 
 
 @dataclass(slots=True)
+class RecoveryFailed:
+    """The server refused to enter a subscription again.
+
+    The front end calls `leave_out` to go on without the subscription, or closes the connection.
+    """
+
+    ticket: Ticket
+    command: Command
+    error: AMPSException
+
+
+@dataclass(slots=True)
 class Close:
     """The connection is unusable: the front end closes it."""
 
@@ -187,6 +223,7 @@ Event = (
     | FailedWrite
     | Retry
     | State
+    | RecoveryFailed
     | Close
 )
 
@@ -204,6 +241,8 @@ class EngineConfig:
     batch_size: int = 10
     max_message_bytes: int = 200 * 2**20
     correlation_id: str | None = None
+    retry: bool = True
+    """Whether a waiting command that a lost connection cuts off is sent again on the next connection."""
 
     @property
     def silence_s(self) -> float | None:

@@ -19,7 +19,6 @@ from amps.client.errors import (
     StreamException,
     exception_for,
 )
-from amps.client.protocol.engine_state import EngineState
 from amps.client.protocol.engine_types import (
     Close,
     Deliver,
@@ -29,23 +28,19 @@ from amps.client.protocol.engine_types import (
     Phase,
     Retry,
     Route,
-    State,
     StreamEnd,
     Ticket,
-    TicketDone,
     TicketFailed,
 )
 from amps.client.protocol.message import Message
+from amps.client.protocol.recovery import Recovery
 
 MAX_CHALLENGES = 32
 
-_PUBLISH_START = b'{"c":"p",'
-_SIDS = b'"sids":"'
-_SIDS_WITHIN = 1024
 _ACK_TYPES = {kind.name.lower(): kind for kind in AckType if kind.name}
 
 
-class Inbound(EngineState):
+class Inbound(Recovery):
     """Processes received bytes and produces events."""
 
     def receive(self, data: bytes | bytearray | memoryview, now: float) -> None:
@@ -54,41 +49,22 @@ class Inbound(EngineState):
             return
         self._silent_since = now
         try:
-            self._decoder.feed(data)
+            self._reader.feed(data)
             self._receive_frames(now)
         except (FrameTooLarge, HeaderError) as error:
             self.phase = Phase.CLOSED
             self._events.append(Close(StreamException(f"corrupt data from the server: {error}")))
 
     def _receive_frames(self, now: float) -> None:
-        # Every delivered message passes this loop. A publish for one known subscription is routed by its
-        # `sids` alone, without parsing the header. After a brace, `sids` might be part of the body.
-        next_frame = self._decoder.next_frame
-        fast = self._fast
-        last: Route | None = None
-        batch: list[Message] = []
-        count = content = 0
-        while (payload := next_frame()) is not None:
-            count += 1
-            if payload.startswith(_PUBLISH_START):
-                at = payload.find(_SIDS, 0, _SIDS_WITHIN)
-                if at > 0 and payload.find(b"}", 0, at) < 0:
-                    start = at + 8
-                    route = fast.get(payload[start : payload.find(b'"', start)])
-                    if route is not None:
-                        content += 1
-                        if route is not last:
-                            last = route
-                            batch = []
-                            self._events.append(Deliver(route, batch))
-                        batch.append(Message(payload, route, "publish"))
-                        continue
-            last = None
+        # The reader delivers the publishes for one known subscription by itself.
+        reader = self._reader
+        frames, content = reader.frames, reader.content
+        while (payload := reader.next(self._fast, self._events)) is not None:
             self._on_payload(payload, now)
             if self.phase is Phase.CLOSED:
                 break
-        self.stats.messages_in += count
-        self.stats.content_in += content
+        self.stats.messages_in += reader.frames - frames
+        self.stats.content_in += reader.content - content
 
     def _on_payload(self, payload: bytes, now: float) -> None:
         fields, body_at = parse_header(payload)
@@ -131,8 +107,10 @@ class Inbound(EngineState):
 
     def _deliver_content(self, route: Route, sub_id: str, message: Message) -> None:
         store = self._bookmark_store
+        route.passed += 1
         if route.bookmarked and store is not None:
             if store.is_discarded(message):
+                route.repeats += 1
                 self.stats.duplicates_dropped += 1
                 self._events.append(Duplicate(message))
                 return
@@ -242,25 +220,26 @@ class Inbound(EngineState):
             name, _, value = option.partition("=")
             if name.strip() == "max_backlog" and value.strip().isdigit():
                 route.max_backlog = int(value)
-                if route.unsent_acks >= route.max_backlog:
+                self._acks.review()
+                if self._acks.unsent(route) >= route.max_backlog:
                     self.flush_acks()  # the replacement's backlog is smaller: no message would arrive before
 
     def _on_ticket_ack(self, ticket: Ticket, message: Message, kind: AckType, failed: bool) -> None:
+        error: AMPSException | None = None
         if failed:
             error = exception_for(
                 message.reason, ticket.command, command_id=ticket.command_id, message=message
             )
+        if ticket.resubscribes:
+            if failed or kind & ticket.awaited:
+                self._on_resubscribe_ack(ticket, error)
+        elif error is not None:
             self._fail(ticket, error)
         elif kind & ticket.awaited:
-            del self._tickets[ticket.command_id]
             if ticket.route is not None:
                 self._note_backlog(ticket.route, message._fields())
+            self._accepted(ticket)
             self._settle(ticket, message)
-
-    def _settle(self, ticket: Ticket, ack: Message) -> None:
-        ticket.done = True
-        ticket.ack = ack
-        self._events.append(TicketDone(ticket, ack))
 
     def _on_route_ack(self, route: Route, message: Message, kind: AckType) -> bool:
         taken = bool(kind & AckType.PROCESSED)
@@ -272,7 +251,11 @@ class Inbound(EngineState):
             route.outstanding &= ~kind
         if kind & AckType.COMPLETED and route.ends_after_replay:
             taken = True
-            self._finish(route)
+            if not self._continue_replay(route):
+                self._finish(route)
+        elif kind & AckType.COMPLETED and route.bookmarked and self.recovers:
+            taken = True
+            route.began_at = route.began_at or message.bookmark
         self._end_query(route)
         if route.sub_id is None and route.query_id is None and not route.outstanding:
             self._finish(route)
@@ -296,6 +279,8 @@ class Inbound(EngineState):
         if store is not None and isinstance(sequence, int):
             if sequence > store.last_persisted():
                 store.discard_up_to(sequence)
+                if self._acks.returned:  # a full store had no room for them
+                    self.flush_acks()
             return True
         return failed
 
@@ -339,13 +324,10 @@ class Inbound(EngineState):
         self.server_version = ack.version
         self.stats.reconnects += self._logged_on_before
         self._logged_on_before = True
-        self.phase = Phase.REPLAYING
-        self._events.append(State(ConnectionState.LOGGED_ON))
-        if self.config.heartbeat_s is not None:
-            self.start_heartbeat(now)
-        self._replay_at = store.lowest_unpersisted() if store is not None else 0
-        if self._replay_at == 0:
-            self._replay_done()
+        self.phase = Phase.LOGGED_ON
+        self._announce(ConnectionState.LOGGED_ON)
+        if not self.recovers:  # else the front end calls it
+            self.recover(now)
         self._settle(ticket, ack)
 
     def _refuse_logon(self, ticket: Ticket, error: AMPSException) -> None:

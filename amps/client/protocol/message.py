@@ -1,34 +1,22 @@
 """Messages as handlers and streams receive them.
 
-A Message is a view of one received payload: immutable, independent of every buffer, safe to keep. Its
-header is parsed when a field is first read, and its body is extracted when it is first read. So a handler
-that reads only `data` of a common message causes no parsing of the header.
+A Message is a view of one received payload: immutable, independent of every buffer, safe to keep. A field is decoded
+when it is read. The fields that most handlers read (`data`, `view`, `topic`, `bookmark`) and `ack` are in the base
+class, which the extension module provides; all others need the parsed header.
 """
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
-from amps._core.wire.framing import parse_header
 from amps.client.enums import AckType
-from amps.client.payloads.codecs import codec_for, convert, json_loads
+from amps.client.payloads.codecs import codec_for, decode_body, json_loads
+from amps.client.protocol.traffic import AckBatch, ReceivedMessage
 
 T = TypeVar("T")
 
 _COMMANDS = {"p": "publish", "d": "delta_publish"}
 _CONTENT = frozenset(("publish", "sow", "oof"))
-
-
-def body_offset(payload: bytes) -> int:
-    """Return the offset of the end of the header if it can be found without parsing, else -1.
-
-    The first closing brace ends the header unless it stands inside a string: with an even number of quotes
-    and no escapes before it, it does not.
-    """
-    brace = payload.find(b"}")
-    if brace < 0 or payload.count(b'"', 0, brace) & 1 or payload.find(b"\\", 0, brace) >= 0:
-        return -1
-    return brace + 1
 
 
 class MessageRoute(Protocol):
@@ -38,31 +26,13 @@ class MessageRoute(Protocol):
     """The client that receives acknowledgements and whose codec is used."""
     sub_id: str | None
     max_backlog: int | None
+    ack_batch: AckBatch | None
 
 
-class Message:
+class Message(ReceivedMessage):
     """One message from the server. A field that the message lacks is None."""
 
-    __slots__ = (
-        "_body_at",
-        "_body_end",
-        "_command",
-        "_header",
-        "_payload",
-        "_route",
-        "_store_seq",
-        "_sub_id",
-    )
-
-    def __init__(self, payload: bytes, route: MessageRoute | None = None, command: str | None = None) -> None:
-        self._payload = payload
-        self._route = route
-        self._command = command
-        self._header: dict[str, Any] | None = None
-        self._body_at = -1
-        self._body_end: int | None = None
-        self._sub_id: str | None = None
-        self._store_seq = 0
+    __slots__ = ()
 
     @classmethod
     def parsed(
@@ -74,23 +44,15 @@ class Message:
         body_end: int | None = None,
         route: MessageRoute | None = None,
         sub_id: str | None = None,
-        store_seq: int = 0,
     ) -> Self:
         """Create a message whose header has already been parsed."""
         self = cls(payload, route)
         self._header = header
         self._body_at = body_at
-        self._body_end = body_end
+        if body_end is not None:
+            self._body_end = body_end
         self._sub_id = sub_id
-        self._store_seq = store_seq
         return self
-
-    def _fields(self) -> dict[str, Any]:
-        header = self._header
-        if header is None:
-            header, self._body_at = parse_header(self._payload)
-            self._header = header
-        return header
 
     def __repr__(self) -> str:
         told = {name: value for name, value in self.header.items() if name != "password"}
@@ -110,26 +72,6 @@ class Message:
 
     # Body
 
-    def _start(self) -> int:
-        at = self._body_at
-        if at < 0:
-            at = body_offset(self._payload)
-            if at < 0:
-                self._fields()
-                at = self._body_at
-            self._body_at = at
-        return at
-
-    @property
-    def data(self) -> bytes:
-        """The body."""
-        return self._payload[self._start() : self._body_end]
-
-    @property
-    def view(self) -> memoryview:
-        """The body without a copy."""
-        return memoryview(self._payload)[self._start() : self._body_end]
-
     @property
     def text(self) -> str:
         """The body as text. Raises UnicodeDecodeError if it is not valid UTF-8."""
@@ -140,10 +82,15 @@ class Message:
         return json_loads(self.view)
 
     def decode(self, type: type[T] | Any = Any) -> T | Any:
-        """Decode the body with the connection's codec; convert the result to `type` if one is given."""
+        """Decode the body with the connection's codec; convert the result to `type` if one is given.
+
+        `type`: a dataclass, TypedDict, NamedTuple, msgspec.Struct or pydantic model, or a list, union or the like of
+        them. Raises ValueError for a malformed body, DecodeError with the path of the wrong value for one that does not
+        fit the type.
+        """
         route = self._route
         codec = route.owner.codec if route is not None and route.owner is not None else codec_for(None)
-        return convert(codec.decode(self.data), type)
+        return decode_body(codec, self.data, type)
 
     # Header
 
@@ -177,11 +124,6 @@ class Message:
         return None if value is None else int(value)
 
     @property
-    def topic(self) -> str | None:
-        """The topic it was published to."""
-        return self._text("topic")
-
-    @property
     def command_id(self) -> str | None:
         """The id of the command that this message answers."""
         return self._text("cmd_id")
@@ -191,7 +133,7 @@ class Message:
         """The id of the subscription to which this copy of the message belongs."""
         if self._sub_id is not None:
             return self._sub_id
-        route = self._route
+        route: MessageRoute | None = self._route
         if route is not None and route.sub_id is not None and self.command != "ack":
             return route.sub_id
         return self._text("sub_id")
@@ -206,11 +148,6 @@ class Message:
     def query_id(self) -> str | None:
         """The id of the query to whose result the message belongs."""
         return self._text("query_id")
-
-    @property
-    def bookmark(self) -> str | None:
-        """The bookmark of the message in the log."""
-        return self._text("bookmark")
 
     @property
     def sow_key(self) -> str | None:
@@ -335,11 +272,6 @@ class Message:
         return self._store_seq
 
     # Actions
-
-    def ack(self, options: str = "") -> None:
-        """Acknowledge a queue message; no effect on other messages. Never waits."""
-        if self._route is not None and self._route.owner is not None:
-            self._route.owner.ack(self, options=options)
 
     def discard(self) -> None:
         """Mark this message as processed in the bookmark store; no effect without a store number."""

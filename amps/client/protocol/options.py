@@ -169,21 +169,32 @@ def join_options(*parts: str) -> str:
     return ",".join(stripped for part in parts if (stripped := part.strip().rstrip(",").rstrip()))
 
 
-def option_names(options: str) -> set[str]:
-    """The names of the options in an option string; commas inside brackets do not separate."""
-    names: set[str] = set()
+def option_items(options: str) -> list[str]:
+    """The single options of an option string; commas inside brackets do not separate."""
+    items: list[str] = []
     depth = 0
     item = ""
     for character in options + ",":
         if character == "," and depth == 0:
-            name = item.partition("=")[0].strip()
-            if name:
-                names.add(name)
+            if item.strip():
+                items.append(item.strip())
             item = ""
             continue
         depth += (character in "[(") - (character in "])")
         item += character
-    return names
+    return items
+
+
+def option_names(options: str) -> set[str]:
+    """The names of the options in an option string."""
+    return {item.partition("=")[0].strip() for item in option_items(options)} - {""}
+
+
+def without_options(options: str, *names: str) -> str:
+    """Return an option string without the options of these names; the others stay as they are."""
+    return ",".join(
+        item for item in option_items(options) if item.partition("=")[0].strip() not in names
+    )
 
 
 def split_keywords(

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from amps.client.protocol.command import Command
 from amps.client.protocol.message import Message
+from amps.client.protocol.traffic import FrameLog
 
 OnFullStore = Literal["wait", "raise"]
 
@@ -25,6 +26,12 @@ class PublishStore(Protocol):
 
     def store(self, command: Command) -> int:
         """Assign and return `command.sequence`; keep the encoded command. Raises StoreFullException if full."""
+
+    def append(self, start: bytes, body: bytes) -> int:
+        """Number and keep a frame; return its number. Raises StoreFullException if the store is full.
+
+        `start` is the frame's header up to the number, which is its last field: see `numbered_frame`.
+        """
 
     def sync(self, sequence: int) -> None:
         """Make everything up to this number durable; called before publish returns."""
@@ -58,6 +65,12 @@ class PublishStore(Protocol):
 
     def close(self) -> None:
         """Close the store; it is not used afterwards."""
+
+
+def frame_log_of(store: PublishStore | None) -> FrameLog | None:
+    """Return `frames` of a store that keeps them in a FrameLog: publishing then needs no call of the store."""
+    frames = getattr(store, "frames", None)
+    return frames if isinstance(frames, FrameLog) else None
 
 
 class BookmarkStore(Protocol):

@@ -4,6 +4,7 @@
 may not live here: the interfaces and the rules of the protocol (`amps.client.protocol`) and sockets.
 """
 
+from amps.client.stores.bookmark import MemoryBookmarkStore
 from amps.client.stores.publish import MemoryPublishStore
 
-__all__ = ["MemoryPublishStore"]
+__all__ = ["MemoryBookmarkStore", "MemoryPublishStore"]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from amps.client.errors import PublishStoreGapException, StoreException, StoreFullException
 from amps.client.protocol.command import Command, command_from_frame
 from amps.client.protocol.store_interfaces import OnFullStore
+from amps.client.protocol.traffic import FrameLog
 
 
 class MemoryPublishStore:
@@ -34,16 +35,23 @@ class MemoryPublishStore:
             raise ValueError(f"max_bytes must be positive: {max_bytes}")
         if on_full not in ("wait", "raise"):
             raise ValueError(f"on_full must be 'wait' or 'raise': {on_full!r}")
-        self.max_bytes = max_bytes
         self.on_full: OnFullStore = on_full
         self.error_on_publish_gap = error_on_publish_gap
+        self.frames = FrameLog(max_bytes or 0)
+        """The frames that are not persisted. `Outbox.publish` appends to it, too, without a lock."""
         self._lock = threading.Lock()
-        self._frames: list[bytes] = []  # numbers are contiguous: _frames[i] has _next - len + i
-        self._next = 1
         self._persisted = 0
-        self._kept_bytes = 0
         self._name: str | None = None
         self._listener: Callable[[int], None] | None = None
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The limit for the kept frames in bytes; None = no limit."""
+        return self.frames.max_bytes or None
+
+    @max_bytes.setter
+    def max_bytes(self, limit: int | None) -> None:
+        self.frames.max_bytes = limit or 0
 
     def open(self, client_name: str) -> None:
         if self._name not in (None, client_name):
@@ -53,16 +61,15 @@ class MemoryPublishStore:
         self._name = client_name
 
     def store(self, command: Command) -> int:
-        with self._lock:
-            if self.max_bytes is not None and self._kept_bytes >= self.max_bytes:
-                raise StoreFullException(
-                    f"the publish store holds {self._kept_bytes} of {self.max_bytes} bytes"
-                )
-            sequence = command.sequence = self._next
-            frame = command.encode()
-            self._frames.append(frame)
-            self._kept_bytes += len(frame)
-            self._next = sequence + 1
+        command.sequence = self.append(*command.numbered_parts())
+        return command.sequence
+
+    def append(self, start: bytes, body: bytes) -> int:
+        sequence = self.frames.append(start, body)
+        if not sequence:
+            raise StoreFullException(
+                f"the publish store holds {self.frames.kept_bytes} of {self.max_bytes} bytes"
+            )
         return sequence
 
     def sync(self, sequence: int) -> None:
@@ -77,49 +84,36 @@ class MemoryPublishStore:
                         f" {self._persisted}: this server lags behind"
                     )
                 return
-            frames = self._frames
-            done = min(len(frames), max(0, sequence - (self._next - len(frames)) + 1))
-            self._kept_bytes -= sum(map(len, frames[:done]))
-            del frames[:done]
+            self.frames.drop_up_to(sequence)
+            self.frames.raise_next(sequence + 1)
             self._persisted = sequence
-            self._next = max(self._next, sequence + 1)
             listener = self._listener
         if listener is not None:
             listener(sequence)
 
     def replay(self, replayer: Callable[[bytes, int], None]) -> None:
-        with self._lock:
-            frames = list(self._frames)
-            first = self._next - len(frames)
-        for at, frame in enumerate(frames):
-            replayer(frame, first + at)
+        for sequence in range(self.frames.lowest, self.frames.next_number):
+            self.replay_single(replayer, sequence)
 
     def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
-        frame = self._frame(sequence)
+        frame = self.frames.frame(sequence)
         if frame is None:
             return False
         replayer(frame, sequence)
         return True
 
-    def _frame(self, sequence: int) -> bytes | None:
-        with self._lock:
-            at = sequence - (self._next - len(self._frames))
-            return self._frames[at] if 0 <= at < len(self._frames) else None
-
     def find(self, sequence: int) -> Command | None:
-        frame = self._frame(sequence)
+        frame = self.frames.frame(sequence)
         return None if frame is None else command_from_frame(frame)
 
     def unpersisted_count(self) -> int:
-        return len(self._frames)
+        return self.frames.count
 
     def lowest_unpersisted(self) -> int:
-        with self._lock:
-            return self._next - len(self._frames) if self._frames else 0
+        return self.frames.lowest
 
     def highest_unpersisted(self) -> int:
-        with self._lock:
-            return self._next - 1 if self._frames else 0
+        return self.frames.next_number - 1 if self.frames.count else 0
 
     def last_persisted(self) -> int:
         return self._persisted
@@ -129,6 +123,4 @@ class MemoryPublishStore:
 
     def close(self) -> None:
         """Forget everything."""
-        with self._lock:
-            self._frames.clear()
-            self._kept_bytes = 0
+        self.frames.clear()

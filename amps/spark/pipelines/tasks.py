@@ -90,6 +90,8 @@ class TaskCounts:
 
     def __exit__(self, *error: object) -> None:
         self._over.set()
+        with contextlib.suppress(OSError):  # then the thread ends after its wait
+            self._socket.sendto(b"", self.address)
         self._thread.join()
         self._socket.close()
 

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from amps.cli.connection import Connection
+from amps.cli.layouts import NAMES, Format
 from amps.cli.main import amps
 from amps.cli.options import once_each
-from amps.cli.subscribe import NAMES, Format
 from amps.client import Message
 from amps.version import VERSION
 
@@ -107,35 +107,6 @@ def test_client_17_a_replay_has_nothing_to_acknowledge(given: str) -> None:
     result = invoke("subscribe", "-server", "localhost:1", "-topic", "q", "-bookmark", "epoch", given)
     assert result.exit_code == 2
     assert "without -bookmark" in result.output
-
-
-@pytest.mark.parametrize("dashes", ["-", "--"])
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [("publish", "delta"), ("subscribe", "delta")],
-)
-def test_client_17_documented_options_of_later_features_are_not_reported_as_unknown(
-    command: str, name: str, dashes: str
-) -> None:
-    """client.md §17."""
-    for word in (dashes + name, f"{dashes}{name}=3"):
-        result = invoke(command, "-server", "localhost:1", "-topic", word, word)
-        assert result.exit_code == 2
-        assert f"Error: {dashes}{name} is not supported yet: " in result.output
-
-
-@pytest.mark.parametrize(
-    "arguments", [("sow", "-server", "h:1"), ("help", "sow_delete"), ("sow_and_subscribe",)]
-)
-def test_client_17_documented_commands_of_later_features_are_not_reported_as_unknown(
-    arguments: tuple[str, ...],
-) -> None:
-    """client.md §17."""
-    result = invoke(*arguments)
-    assert result.exit_code == 2
-    assert (
-        f"{arguments[-1] if arguments[0] == 'help' else arguments[0]} is not supported yet: " in result.output
-    )
 
 
 def test_an_unknown_option_is_named_whole_with_similar_ones() -> None:

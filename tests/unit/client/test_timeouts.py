@@ -67,6 +67,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "publish with fields": lambda client: client.publish("late", b"late", expiration=1),
     "delta_publish": lambda client: client.delta_publish("late", b"late"),
     "send": lambda client: client.send(Command("publish", topic="late", data=b"late")),
+    "send with its own timeout": lambda client: client.send(Command("flush"), timeout=0.1),
     "execute": lambda client: client.execute(Command("sow", topic="late")),
     "execute_async": lambda client: client.execute_async(Command("subscribe", topic="late"), print),
     "subscribe": lambda client: client.subscribe("late"),

@@ -12,7 +12,10 @@ import amps._core
 from amps._core.shm.memory import require_layout
 
 CORE = Path(amps._core.__path__[0])
-ORDER = ("shm", "values", "expressions", "messages", "journal", "wire", "delivery", "queues", "sequencer", "columns")
+ORDER = (
+    "shm", "values", "expressions", "messages", "journal",
+    "wire", "client", "delivery", "queues", "sequencer", "columns",
+)  # fmt: skip
 """Each sub-package imports only those before it."""
 HEADERS_ONLY = {"columns": {"messages"}}
 """Sub-packages of which others use only C headers."""

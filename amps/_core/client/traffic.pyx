@@ -1,0 +1,4 @@
+"""The client's hot path: frames in, frames out. The sub-package describes it."""
+
+include "received.pxi"
+include "outgoing.pxi"

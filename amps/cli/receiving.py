@@ -1,0 +1,260 @@
+"""Receiving messages in `amps subscribe`, `sow` and `sow_and_subscribe`: printing, copying and acknowledging them.
+
+A message counts when it has left this process: printed, flushed and, with -copy, persisted on the second server. Only
+then is a message of a queue acknowledged, and only then does the command end with success. This is done whenever no
+more messages are buffered, so for at most a backlog at a time.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from amps.cli.connection import HEADER_TEXT, Connection
+from amps.cli.layouts import Format, Layout, known_tags
+from amps.cli.options import Decorator, option
+from amps.cli.printers import OUTPUTS, Printer, make_printer
+from amps.cli.publishing import PublishFailed, ReliablePublisher
+from amps.client import (
+    BadFilterException,
+    Client,
+    DisconnectedException,
+    Message,
+    MessageStream,
+    TimedOutException,
+)
+
+COPY_TIMEOUT_S = 30.0
+COPY_LOGON_OPTIONS = "ack_conflation=10ms"
+"""An acknowledgement waits until the copy is persisted, so the second server must confirm soon."""
+ACKNOWLEDGED_AT_ONCE = 1000
+MARKED_CHARACTERS_MAX = 100
+"""Maximum length of a filter that is shown with a mark below it: longer filters do not fit into a line."""
+ANSWER_S = 10.0
+"""Time limit for the answer of the server to a connection and a command."""
+SILENT_S = 3.0
+"""Time without any message after which a hint on possible mistakes is shown."""
+TOPIC_OPTION = option("topic", type=HEADER_TEXT, required=True, help="Topic, or regular expression for several.")
+FILTER_OPTION = option("filter", "content_filter", type=HEADER_TEXT, help="Content filter.")
+
+
+class ColumnNames(click.ParamType[tuple[str, ...]]):
+    """Names with commas between them."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in value.split(","))
+        if not all(names):
+            self.fail(f"{value!r} has an empty name", param, ctx)
+        return names
+
+
+def output_options(count_help: str) -> tuple[Decorator, ...]:
+    """The options for output, copies and the end, which all commands that receive messages have."""
+    return (
+        option(
+            "output",
+            type=click.Choice(OUTPUTS),
+            help="raw: bodies; json: a JSON object with header and body per line; pretty: for people; table: a column "
+            "per field, as many as fit.  [default: raw]",
+        ),
+        option(
+            "columns",
+            type=ColumnNames(),
+            metavar="NAME,NAME…",
+            help="Columns of the table: fields, /a/b for a field inside another, {topic} for one of the header.",
+        ),
+        option(
+            "format",
+            "layout",
+            type=Format(),
+            help=f"Text with tags: {known_tags()}. Other braces are literal, and so are braces after a "
+            "backslash.  [default: {data}]",
+        ),
+        option(
+            "copy",
+            metavar="[SCHEME://][USER:PASSWORD@]HOST:PORT",
+            help="Publish received messages also to this server, under their own topics; same form as -server.",
+        ),
+        option("count", type=click.IntRange(1), help=count_help),
+    )
+
+
+@dataclass(frozen=True)
+class Reception:
+    """The options of one command that receives messages.
+
+    `is_query`: the command has the result of a query, which must arrive completely unless `count` messages suffice.
+    `delta`: messages have only the changed fields of records.
+    """
+
+    connection: Connection
+    topic: str
+    content_filter: str | None = None
+    output: str | None = None
+    columns: tuple[str, ...] | None = None
+    layout: Layout | None = None
+    copy: str | None = None
+    count: int | None = None
+    timeout_s: float | None = None
+    acknowledges: bool = False
+    is_query: bool = False
+    delta: bool = False
+
+    def printer(self) -> Printer:
+        """The printer for the output options. Raises UsageError."""
+        return make_printer(self.output, self.layout, self.columns, self.connection.wire_type, self.topic)
+
+
+def receive(
+    reception: Reception,
+    printer: Printer,
+    begin: Callable[[Client], MessageStream],
+    hint: str,
+    how_to_go_on: Callable[[Message | None], str],
+) -> None:
+    """Print the messages of the stream that `begin` opens. Ctrl-C ends a subscription as if it were complete.
+
+    `hint` is shown if no message arrives for some time; `how_to_go_on(last message)` if the connection is lost.
+    """
+    out = sys.stdout.buffer
+    last: Message | None = None
+    timeout_s = ANSWER_S if reception.timeout_s is None else min(ANSWER_S, reception.timeout_s)
+    try:
+        with (
+            reception.connection.client(
+                ack_batch_size=ACKNOWLEDGED_AT_ONCE, ack_timeout=0, timeout=timeout_s
+            ) as client,
+            copier(reception) as copies,
+            begin(client) as stream,
+        ):
+            printed: list[Message] = []
+            interrupted = False
+            try:
+                for message in messages(stream, reception, hint):
+                    out.write(printer.add(message))
+                    last = message
+                    copies.publish(message)
+                    if reception.acknowledges:
+                        printed.append(message)
+                    if not stream.depth or len(printed) >= ACKNOWLEDGED_AT_ONCE:
+                        out.write(printer.flush())
+                        out.flush()
+                        acknowledge(client, printed, copies)
+            except KeyboardInterrupt:
+                interrupted = True  # the messages printed so far are acknowledged
+            finally:
+                out.write(printer.flush())
+                out.flush()
+            acknowledge(client, printed, copies)
+        if interrupted and reception.is_query:
+            raise click.Abort
+    except KeyboardInterrupt:
+        out.flush()
+        if reception.is_query:
+            raise click.Abort from None
+    except BrokenPipeError:
+        # The reader of the output has ended; the interpreter must not flush into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except DisconnectedException as error:
+        raise DisconnectedException(f"{error}; {how_to_go_on(last)}") from error
+    except BadFilterException as error:
+        raise BadFilterException(f"{error}{marked(reception.content_filter or '', error.position)}") from error
+
+
+def messages(stream: MessageStream, reception: Reception, hint: str) -> Iterator[Message]:
+    """Yield messages until `count` have arrived, none arrives for `timeout_s`, or the stream ends.
+
+    If the first message does not arrive soon, print the hint on standard error. Raises TimedOutException if the result
+    of a query is incomplete.
+    """
+    timeout_s, count = reception.timeout_s, reception.count
+    complete = not reception.is_query
+    received = 0
+    silent = True
+    while count is None or received < count:
+        try:
+            message = stream.get(min(SILENT_S, timeout_s or SILENT_S) if silent else timeout_s)
+            if message is None and silent:
+                silent = False
+                click.echo(hint, err=True)
+                message = stream.get(None if timeout_s is None else max(0.0, timeout_s - SILENT_S))
+        except EOFError:
+            return
+        if message is None:
+            if complete:
+                return
+            raise TimedOutException(
+                f"the result of the query is incomplete: nothing arrived for {timeout_s:g} s after {received} messages"
+            )
+        silent = False
+        if message.command == "group_end":
+            complete = True
+        elif message.is_content:
+            received += 1
+            yield message
+
+
+def marked(text: str, position: int | None) -> str:
+    """Return the filter on a separate line with a mark below the wrong character; empty if it cannot be shown so."""
+    if position is None or len(text) > MARKED_CHARACTERS_MAX or not text.isprintable():
+        return ""
+    return f"\n  {text}\n  {' ' * position}^"
+
+
+class Copies:
+    """Publishes messages under their own topics to another server; without one, does nothing."""
+
+    def __init__(self, publisher: ReliablePublisher | None, delta: bool = False) -> None:
+        self._publisher = publisher
+        self._delta = delta
+
+    def publish(self, message: Message) -> None:
+        """Copy a message, not waiting for its acknowledgement. A changed part of a record is copied as such."""
+        if self._publisher is not None:
+            is_part = self._delta and message.command == "publish"
+            self._publisher.publish(message.topic or "", message.data, delta=is_part)
+
+    def settle(self) -> None:
+        """Wait until all copies are persisted. Raises PublishFailed, also if one was refused."""
+        if self._publisher is None:
+            return
+        self._publisher.finish(COPY_TIMEOUT_S)
+        if self._publisher.failures:
+            raise PublishFailed(f"a copy was refused: {self._publisher.first_failure}")
+
+
+def acknowledge(client: Client, printed: list[Message], copies: Copies) -> None:
+    """Acknowledge messages of queues; other messages are ignored."""
+    if printed:
+        copies.settle()
+    for message in printed:
+        client.ack(message)
+    client.flush_acks()
+    printed.clear()
+
+
+@contextmanager
+def copier(reception: Reception) -> Iterator[Copies]:
+    """Yield the publisher to the second server; at the end all copies are persisted."""
+    if reception.copy is None:
+        yield Copies(None)
+        return
+    target = reception.connection.second(reception.copy)
+    publisher = ReliablePublisher(
+        lambda store: target.client(publish_store=store, logon_options=COPY_LOGON_OPTIONS)
+    )
+    publisher.open()
+    try:
+        copies = Copies(publisher, reception.delta)
+        yield copies
+        copies.settle()
+    finally:
+        publisher.close()

@@ -1,0 +1,167 @@
+"""Constants of the documented API (client.md §1.1, §1.2, §9.7). Types of commands and acknowledgements are texts."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from amps.client import EPOCH as _EPOCH
+from amps.client import MOST_RECENT as _MOST_RECENT
+from amps.client import NOW as _NOW
+from amps.client import ConnectionState as _State
+from amps.client.protocol.options import interval_text
+
+
+class CommandType:
+    """Types of commands and messages, as `Message.get_command` returns them; also `Message.Command`."""
+
+    Unknown: Final = ""
+    Publish: Final = "publish"
+    Subscribe: Final = "subscribe"
+    Unsubscribe: Final = "unsubscribe"
+    SOW: Final = "sow"
+    Heartbeat: Final = "heartbeat"
+    SOWDelete: Final = "sow_delete"
+    DeltaPublish: Final = "delta_publish"
+    Logon: Final = "logon"
+    SOWAndSubscribe: Final = "sow_and_subscribe"
+    DeltaSubscribe: Final = "delta_subscribe"
+    SOWAndDeltaSubscribe: Final = "sow_and_delta_subscribe"
+    StartTimer: Final = "start_timer"
+    StopTimer: Final = "stop_timer"
+    GroupBegin: Final = "group_begin"
+    GroupEnd: Final = "group_end"
+    OOF: Final = "oof"
+    Ack: Final = "ack"
+    Flush: Final = "flush"
+
+
+class AckTypes:
+    """Types of acknowledgements; also `Message.AckType`."""
+
+    Received: Final = "received"
+    Parsed: Final = "parsed"
+    Processed: Final = "processed"
+    Persisted: Final = "persisted"
+    Completed: Final = "completed"
+    Stats: Final = "stats"
+
+
+class Options:
+    """Options of commands, each with a comma at its end, so that they can be concatenated; also `Message.Options`.
+
+    Intervals are texts such as "250ms", or seconds.
+    """
+
+    Live: Final = "live,"
+    OOF: Final = "oof,"
+    Replace: Final = "replace,"
+    NoEmpties: Final = "no_empties,"
+    SendKeys: Final = "send_keys,"
+    Timestamp: Final = "timestamp,"
+    NoSowKey: Final = "no_sowkey,"
+    Cancel: Final = "cancel,"
+    Expire: Final = "expire,"
+    Pause: Final = "pause,"
+    Resume: Final = "resume,"
+    FullyDurable: Final = "fully_durable,"
+
+    @staticmethod
+    def MaxBacklog(count: int) -> str:
+        """The number of unacknowledged queue messages that the subscription may have."""
+        return f"max_backlog={count},"
+
+    @staticmethod
+    def Conflation(interval: str | float) -> str:
+        """The interval of conflation; "auto" adapts to the reader."""
+        return f"conflation={interval_text(interval)},"
+
+    @staticmethod
+    def ConflationKey(*fields: str) -> str:
+        """The fields that identify messages for conflation."""
+        return _list("conflation_key", fields)
+
+    @staticmethod
+    def TopN(count: int) -> str:
+        """The maximum number of records."""
+        return f"top_n={count},"
+
+    @staticmethod
+    def SkipN(count: int) -> str:
+        """The number of records to skip."""
+        return f"skip_n={count},"
+
+    @staticmethod
+    def Rate(rate: int | str) -> str:
+        """The speed of a replay: messages a second, "500KB", or "2X"."""
+        return f"rate={rate},"
+
+    @staticmethod
+    def RateMaxGap(interval: str | float) -> str:
+        """The longest pause of a replay with a multiple of the original speed."""
+        return f"rate_max_gap={interval_text(interval)},"
+
+    @staticmethod
+    def Select(*fields: str) -> str:
+        """The fields to deliver, such as "-/", "+/id"."""
+        return _list("select", fields)
+
+    @staticmethod
+    def Projection(*fields: str) -> str:
+        """The fields of an aggregated query."""
+        return _list("projection", fields)
+
+    @staticmethod
+    def Grouping(*fields: str) -> str:
+        """The fields by which an aggregated query groups."""
+        return _list("grouping", fields)
+
+    @staticmethod
+    def AckConflationInterval(interval: str | float) -> str:
+        """The interval at which the server combines persisted acknowledgements; an option of logon."""
+        return f"ack_conflation={interval_text(interval)},"
+
+    @staticmethod
+    def BookmarkNotFound(action: str) -> str:
+        """What a replay from unknown bookmarks does: "now", "epoch" or "fail"."""
+        return f"bookmark_not_found={action},"
+
+
+def _list(name: str, fields: Sequence[str]) -> str:
+    return f"{name}=[{','.join(fields)}],"
+
+
+class Bookmarks:
+    """Places where a replay begins; also `Client.Bookmarks`."""
+
+    EPOCH: Final = _EPOCH
+    NOW: Final = _NOW
+    MOST_RECENT: Final = _MOST_RECENT
+    RECENT: Final = _MOST_RECENT
+
+
+class Reason:
+    """Reasons in acknowledgements and `oof` messages, as `Message.get_reason` returns them."""
+
+    Duplicate: Final = "duplicate"
+    BadFilter: Final = "bad filter"
+    BadRegexTopic: Final = "bad regex topic"
+    SubscriptionAlreadyExists: Final = "subscription already exists"
+    Deleted: Final = "deleted"
+    Expired: Final = "expired"
+    Match: Final = "match"
+    InvalidTopic: Final = "invalid topic"
+    NameInUse: Final = "name in use"
+    AuthFailure: Final = "auth failure"
+    NotEntitled: Final = "not entitled"
+
+
+class ConnectionStateListener:
+    """The states that connection state listeners are called with."""
+
+    Disconnected: Final = _State.DISCONNECTED
+    Shutdown: Final = _State.SHUTDOWN
+    Connected: Final = _State.CONNECTED
+    LoggedOn: Final = _State.LOGGED_ON
+    PublishReplayed: Final = _State.PUBLISH_REPLAYED
+    HeartbeatInitiated: Final = _State.HEARTBEAT_INITIATED
+    Resubscribed: Final = _State.RESUBSCRIBED
+    UNKNOWN: Final = _State.UNKNOWN

@@ -1,0 +1,68 @@
+"""Stores with the documented constructors (client.md §7, §8). Their files have the format of this project.
+
+A store of publishes has no limit unless a resize handler is set. Then its limit is its initial capacity, and the
+handler is asked when it is reached: True doubles the limit, False means to wait and ask again.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from amps.client import MemoryBookmarkStore as _MemoryBookmarkStore
+from amps.client import MemoryPublishStore as _MemoryPublishStore
+from amps.compat.names import with_twins
+
+BLOCK_BYTES = 2048
+DEFAULT_BLOCKS = 10_000
+
+ResizeHandler = Callable[[Any, int], bool]
+"""`handler(store, new_size)`, with the size in bytes: whether the store may grow to it."""
+
+
+class _Resizable:
+    """The resize handler of a publish store. `Client` asks it when the store raises StoreFullException."""
+
+    resize_handler: ResizeHandler | None = None
+    max_bytes: int | None
+    on_full: Any
+    _initial_bytes: int
+
+    def set_resize_handler(self, handler: ResizeHandler | None) -> None:
+        """Set the handler that decides whether the store may grow; None removes it, and the limit."""
+        self.resize_handler = handler
+        self.set_limit(None if handler is None else self._initial_bytes)
+        self.on_full = "wait" if handler is None else "raise"
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        raise NotImplementedError
+
+    def get_error_on_publish_gap(self) -> bool:
+        """Whether a server that lacks persisted messages of this client is refused."""
+        return bool(getattr(self, "error_on_publish_gap"))  # noqa: B009
+
+    def set_error_on_publish_gap(self, enabled: bool) -> None:
+        """Refuse servers that lack persisted messages of this client."""
+        self.error_on_publish_gap = enabled
+
+
+@with_twins
+class MemoryPublishStore(_Resizable, _MemoryPublishStore):
+    """Keeps messages in memory. Capacity is in blocks of 2048 bytes."""
+
+    def __init__(self, initial_capacity: int = DEFAULT_BLOCKS, error_on_publish_gap: bool = False) -> None:
+        _MemoryPublishStore.__init__(self, error_on_publish_gap=error_on_publish_gap)
+        self._initial_bytes = initial_capacity * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
+        self.frames.max_bytes = max_bytes or 0
+
+
+@with_twins
+class MemoryBookmarkStore(_MemoryBookmarkStore):
+    """Remembers in memory which messages of bookmark subscriptions were processed."""
+
+    def get_oldest_bookmark_seq(self, sub_id: str) -> int:
+        """The position of the oldest message that is not discarded; 0 = none."""
+        return self.get_oldest_seq(sub_id)

@@ -1,0 +1,53 @@
+"""The text of the configuration that `AmpsServer` writes from its arguments."""
+
+from collections.abc import Iterable, Mapping
+from xml.sax.saxutils import escape
+
+MESSAGE_TYPES = ("json", "fix", "nvfix", "xml", "bson", "msgpack", "bflat", "binary")
+"""The message types for which a recorded topic is recorded, unless it names one."""
+
+Topics = Iterable[str | tuple[str, str]]
+"""Names or regular expressions of topics, recorded for every standard message type; or (name, message type)."""
+
+Queues = Iterable[str] | Mapping[str, Mapping[str, object]]
+"""Names of queues, or names with elements of their configuration, such as {"work": {"LeasePeriod": "2s"}}."""
+
+
+def configuration_text(*, topics: Topics, queues: Queues, extra_config: str) -> str:
+    """Return a configuration with one transport for all message types. `${PORT}` in it is the port."""
+    if isinstance(topics, str) or isinstance(queues, str):
+        raise TypeError("topics and queues are lists of names, not one name")
+    recorded = "".join(
+        f"    <Topic><Name>{escape(name)}</Name><MessageType>{escape(message_type)}</MessageType></Topic>\n"
+        for topic in topics
+        for name, message_type in (
+            [(topic, each) for each in MESSAGE_TYPES] if isinstance(topic, str) else [topic]
+        )
+    )
+    log = (
+        "  <TransactionLog>\n    <JournalDirectory>./journal</JournalDirectory>\n"
+        # Short files and waits: tests write little, and wait for acknowledgements.
+        "    <JournalSize>10MB</JournalSize>\n    <FlushInterval>1ms</FlushInterval>\n"
+        f"{recorded}  </TransactionLog>\n"
+        if recorded
+        else ""
+    )
+    elements = queues if isinstance(queues, Mapping) else {name: {} for name in queues}
+    defined = "".join(_queue(name, given) for name, given in elements.items())
+    if defined and not recorded:
+        raise ValueError("queues need recorded topics: a queue refers to messages of the transaction log")
+    return (
+        "<AMPSConfig>\n  <Name>AMPS-Testing</Name>\n  <Transports>\n    <Transport>\n      <Name>any-tcp</Name>\n"
+        "      <Type>tcp</Type>\n      <InetAddr>127.0.0.1:${PORT}</InetAddr>\n      <Protocol>amps</Protocol>\n"
+        "    </Transport>\n  </Transports>\n"
+        f"{log}{f'  <SOW>{defined}</SOW>' if defined else ''}\n"
+        "  <Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging>\n"
+        "  <Tuning><Transport><Workers>1</Workers></Transport></Tuning>\n"
+        f"{extra_config}\n</AMPSConfig>\n"
+    )
+
+
+def _queue(name: str, elements: Mapping[str, object]) -> str:
+    given = {"Name": name, "MessageType": "json", **elements}
+    inner = "".join(f"<{tag}>{escape(str(value))}</{tag}>" for tag, value in given.items())
+    return f"<Queue>{inner}</Queue>"
