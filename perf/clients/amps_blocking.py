@@ -136,7 +136,7 @@ class AmpsClient(ClientPeer):
         Case.REPLAY: "`bookmark_subscribe(EPOCH, handler=…)`",
         Case.QUEUE: f"`subscribe(handler=…, max_backlog={BACKLOG})`, `message.ack()`, `ack_batch_size={ACK_BATCH}`",
     }
-    pace = 150_000
+    pace = 300_000
 
     def version(self) -> str:
         return own_version()
