@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from amps.client import EPOCH, AckType, Message
 from perf.clients.amps_blocking import TOPIC, AmpsClient
 from perf.clients.asynchronous import AsyncSession, LoopSession
-from perf.clients.base import ACK_BATCH, BACKLOG, WAIT_S, Case, Session, overdue, wrong_topic
+from perf.clients.base import ACK_BATCH, BACKLOG, WAIT_S, Case, Session, Ways, overdue, wrong_topic
 from perf.peers.amps_queue import QUEUE
 
 
@@ -99,7 +99,7 @@ class AmpsAsyncSession(AsyncSession):
 class AmpsAsyncClient(AmpsClient):
     name = "amps-asyncio"
     title = "this client, asyncio"
-    ways: ClassVar[dict[Case, str]] = {
+    ways: ClassVar[Ways] = {
         **AmpsClient.ways,
         Case.PUBLISH: "`await publish`, at the end `await flush(AckType.PERSISTED)`; no publish store",
     }

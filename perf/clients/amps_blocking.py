@@ -9,11 +9,21 @@ from typing import ClassVar
 
 import amps.client
 from amps.client import EPOCH, AckType, Client, MemoryPublishStore, Message, PublishStore
-from perf.clients.base import ACK_BATCH, BACKLOG, WAIT_S, Case, ClientPeer, Session, overdue, wrong_topic
+from perf.clients.base import (
+    ACK_BATCH,
+    BACKLOG,
+    WAIT_S,
+    Case,
+    ClientPeer,
+    Servers,
+    Session,
+    Ways,
+    overdue,
+    wrong_topic,
+)
 from perf.clients.servers import AmpsQueueServer, AmpsReplayServer, AmpsServer
 from perf.machine import own_version
 from perf.peers.amps_queue import QUEUE
-from perf.peers.server import ServerPeer
 from perf.pump import PeerError
 
 TOPIC = "bench"
@@ -114,19 +124,19 @@ class AmpsClient(ClientPeer):
     name = "amps"
     title = "this client"
     package = "amps-server"
-    servers: ClassVar[dict[Case, type[ServerPeer]]] = {
+    servers: ClassVar[Servers] = {
         Case.PUBLISH: AmpsServer,
         Case.LIVE: AmpsServer,
         Case.REPLAY: AmpsReplayServer,
         Case.QUEUE: AmpsQueueServer,
     }
-    ways: ClassVar[dict[Case, str]] = {
+    ways: ClassVar[Ways] = {
         Case.PUBLISH: "`publish`, at the end `flush(AckType.PERSISTED)`; no publish store",
         Case.LIVE: "`subscribe(handler=…)`",
         Case.REPLAY: "`bookmark_subscribe(EPOCH, handler=…)`",
         Case.QUEUE: f"`subscribe(handler=…, max_backlog={BACKLOG})`, `message.ack()`, `ack_batch_size={ACK_BATCH}`",
     }
-    pace = 150_000
+    pace = 300_000
 
     def version(self) -> str:
         return own_version()
@@ -138,8 +148,8 @@ class AmpsClient(ClientPeer):
 class AmpsMemoryClient(AmpsClient):
     name = "amps-memory"
     title = "this client, memory store"
-    servers: ClassVar[dict[Case, type[ServerPeer]]] = {Case.PUBLISH: AmpsServer}
-    ways: ClassVar[dict[Case, str]] = {Case.PUBLISH: "`publish`, at the end `publish_flush`; `MemoryPublishStore`"}
+    servers: ClassVar[Servers] = {Case.PUBLISH: AmpsServer}
+    ways: ClassVar[Ways] = {Case.PUBLISH: "`publish`, at the end `publish_flush`; `MemoryPublishStore`"}
 
     def session(self, port: int, case: Case) -> Session:
         return BlockingSession(port, MemoryPublishStore())
@@ -165,9 +175,7 @@ def file_store(path: Path) -> PublishStore:
 class AmpsFileClient(AmpsMemoryClient):
     name = "amps-file"
     title = "this client, file store"
-    ways: ClassVar[dict[Case, str]] = {
-        Case.PUBLISH: "`publish`, at the end `publish_flush`; `FilePublishStore` with its defaults"
-    }
+    ways: ClassVar[Ways] = {Case.PUBLISH: "`publish`, at the end `publish_flush`; `FilePublishStore` with its defaults"}
 
     def absence(self) -> str:
         return "" if hasattr(amps.client, "FilePublishStore") else "this version has no FilePublishStore"

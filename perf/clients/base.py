@@ -1,7 +1,7 @@
 """The base classes of client libraries under measurement, and the sizes that all of them share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from typing import ClassVar
@@ -57,14 +57,18 @@ class Session(ABC):
         """End the connection."""
 
 
+Servers = Mapping[Case, type[ServerPeer]]
+Ways = Mapping[Case, str]
+
+
 class ClientPeer(Peer):
     """One client library in one way of use. It is pickled for its process."""
 
-    servers: ClassVar[dict[Case, type[ServerPeer]]]
+    servers: ClassVar[Servers]
     """The server of each case in which the library takes part."""
     package: str
     """The distribution package of the library."""
-    ways: ClassVar[dict[Case, str]]
+    ways: ClassVar[Ways]
     """The calls of the library that the case uses, for the report."""
     pace: int
     """Approximate messages per second. Only sets the number of messages."""

@@ -1,7 +1,8 @@
 """The process of a client under measurement, and the exchange with it.
 
-The process connects and answers READY. When the other side says go, the clock runs until the case is finished. The
-process then checks everything that it received. A failure ends the process with its traceback as the answer.
+The process connects and answers READY. When the other side says go, the clock runs until the case is finished. Live
+messages are sent only when the process has answered STARTED, so that none arrives before the clock runs. In the end
+the process checks everything that it received. A failure ends the process with its traceback as the answer.
 """
 
 import multiprocessing
@@ -19,6 +20,7 @@ from perf.clients.profiling import profiled
 from perf.pump import PeerError
 
 READY = "ready"
+STARTED = "started"
 CHECKED = "checked"
 ANSWER_S = 4 * WAIT_S
 END_S = 20.0
@@ -59,10 +61,11 @@ def client_main(pipe: "Connection[Any, Any]", work: Work) -> None:
         session = work.peer.session(work.port, work.case)
         if work.case is Case.LIVE:
             session.listen(work.count)
-        pipe.send(READY)
-        pipe.recv()
         with profiled(work.profile):
+            pipe.send(READY)
+            pipe.recv()
             processor_s, started_s = time.process_time(), time.perf_counter()
+            pipe.send(STARTED)
             received = timed(session, work.case, expected)
             run = Run(time.perf_counter() - started_s, time.process_time() - processor_s)
         pipe.send(run)
@@ -118,6 +121,7 @@ class ClientProcess:
     def run(self, meanwhile: Callable[[], object], after: Callable[[], object]) -> Run:
         """Start the clock, call `meanwhile`, wait for the end, call `after`, and let the client check its messages."""
         self.pipe.send("go")
+        self.receive()
         meanwhile()
         run = self.receive()
         assert isinstance(run, Run)

@@ -9,10 +9,20 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from perf.clients.asynchronous import AsyncSession, LoopSession
-from perf.clients.base import ACK_BATCH, WAIT_S, Case, ClientPeer, Session, installed, overdue, wrong_topic
+from perf.clients.base import (
+    ACK_BATCH,
+    WAIT_S,
+    Case,
+    ClientPeer,
+    Servers,
+    Session,
+    Ways,
+    installed,
+    overdue,
+    wrong_topic,
+)
 from perf.clients.servers import RedisQueueServer, RedisServer
 from perf.peers.redis_group import GROUP
-from perf.peers.server import ServerPeer
 
 TOPIC = b"bench"
 STREAM = "bench"
@@ -147,13 +157,13 @@ class RedisClient(ClientPeer):
     name = "redis"
     title = "redis-py with hiredis"
     package = "redis"
-    servers: ClassVar[dict[Case, type[ServerPeer]]] = {
+    servers: ClassVar[Servers] = {
         Case.PUBLISH: RedisServer,
         Case.LIVE: RedisServer,
         Case.REPLAY: RedisServer,
         Case.QUEUE: RedisQueueServer,
     }
-    ways: ClassVar[dict[Case, str]] = {
+    ways: ClassVar[Ways] = {
         Case.PUBLISH: f"`pipeline(transaction=False)` of {BATCH:,} `xadd`",
         Case.LIVE: f"`xread(block=…, count={BATCH})` in a loop",
         Case.REPLAY: f"`xread(count={BATCH})` in a loop",

@@ -45,3 +45,9 @@ class RedisQueueServer(RedisGroup):
 class RabbitMqServer(RabbitMqClassic):
     payload_bytes = BODY_BYTES
     window = RabbitMqClassic.fill_window
+
+
+class RabbitMqStreamServer(RabbitMqServer):
+    """A stream keeps its messages, so that a consumer may read them from the first one."""
+
+    queue_type = b"stream"

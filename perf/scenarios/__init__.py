@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from perf.clients.base import Case
 from perf.peers.base import Peer
 from perf.scenarios.base import Scenario
-from perf.scenarios.clients import Clients
+from perf.scenarios.client_library import ClientLive, ClientPublish, ClientQueue, ClientReplay
 from perf.scenarios.filters import FilterLibraries, FilterSubscriptions, FilterTypes
 from perf.scenarios.journal_scan import JournalScan
 from perf.scenarios.live_latency import LiveLatency
@@ -41,7 +40,10 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         FilterTypes(),
         FilterSubscriptions(),
         SparkReadScenario(),
-        *(Clients(case) for case in Case),
+        ClientPublish(),
+        ClientLive(),
+        ClientReplay(),
+        ClientQueue(),
     )
 }
 
