@@ -60,7 +60,7 @@ from amps.client.protocol.options import (
     SubscribeArgs,
     check_buffer,
 )
-from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, sync_waits
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 
@@ -626,7 +626,7 @@ class AsyncClient(EventHandlers):
                         f"{self.unpersisted_count} messages in it are not persisted"
                     ) from full
                 self._link.check_usable()
-        if store is not None and self._outbox.log is None:
+        if store is not None and self._outbox.log is None and sync_waits(store):
             assert self._link.loop is not None
             await self._link.loop.run_in_executor(None, store.sync, sequence)
         return sequence

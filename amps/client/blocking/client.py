@@ -48,7 +48,7 @@ from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import ClientStats, EngineConfig, Ticket
 from amps.client.protocol.message import Message
 from amps.client.protocol.options import OnFull, check_buffer
-from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, check_stable_name
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.uri import ConnectionUri, parse_uri
@@ -138,6 +138,7 @@ class Client(Publishing, Subscribing):
             raise ValueError(f"there is no codec {codec!r}; there are {', '.join(CODEC_NAMES)}")
         if isinstance(http_headers, str):
             raise TypeError("http_headers must be a mapping or a list of lines, not one str")
+        check_stable_name(name, publish_store)
         self.name = name or default_client_name()
         self.uri = uri
         self.timeout = timeout

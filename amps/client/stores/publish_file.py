@@ -34,6 +34,9 @@ class FilePublishStore:
     publishing raises StoreException; the store keeps what it holds, and takes messages when there is room again.
     """
 
+    keeps_name = True
+    """The directory belongs to the client's name, so the client must have the same in each run."""
+
     def __init__(
         self,
         path: str | PathLike[str],
@@ -60,6 +63,7 @@ class FilePublishStore:
         self.on_full: OnFullStore = on_full
         self.error_on_publish_gap = error_on_publish_gap
         self.sync_mode: Sync = sync
+        self.sync_waits = sync == "always"
         self.sync_interval = sync_interval
         self._lock = threading.Lock()
         self._commit_lock = threading.Lock()

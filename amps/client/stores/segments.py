@@ -16,6 +16,7 @@ Invariants:
 - The newest segment is kept even if all of it is discarded: numbers continue though `numbers` is lost.
 """
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -205,7 +206,7 @@ class SegmentLog:
         self.persisted = _NUMBER.unpack_from(self._numbers)[0]
         durable = _NUMBER.unpack_from(self._numbers, _DURABLE_AT)[0]
         paths = sorted(self.path / name for name in os.listdir(self.path) if _SEGMENT_NAME.match(name))
-        base = 0
+        base, whole = 0, True
         while paths:
             path = paths.pop(0)
             segment = Segment(path, int(path.name[:20]), base)
@@ -232,15 +233,16 @@ class SegmentLog:
         self.next_number = max(self.next_number, self.persisted + 1)
         self._remove_discarded()
         if self._segments and self._segments[-1].following == self.next_number:
-            self._continue(self._segments[-1])
+            self._continue(self._segments[-1], torn=not whole)
 
-    def _continue(self, segment: Segment) -> None:
+    def _continue(self, segment: Segment, torn: bool) -> None:
         """Append to a segment that exists, if the disk has room for its blocks."""
         fd = os.open(segment.path, os.O_RDWR)
         try:
             size = max(os.fstat(fd).st_size, self.segment_bytes)
-            os.ftruncate(fd, segment.end)  # a torn record, or a hole that a copying program made
-            os.posix_fallocate(fd, 0, size)
+            if torn:
+                os.ftruncate(fd, segment.end)
+            os.posix_fallocate(fd, 0, size)  # a copying program may have made holes
             self._map = mmap.mmap(fd, size)
         except OSError:
             return  # the next message goes to a new segment
@@ -353,10 +355,8 @@ class SegmentLog:
             if self._reading is not None and self._reading[0] is segment:
                 self._reading[1].close()
                 self._reading = None
-            try:
+            with contextlib.suppress(OSError):  # the next opening tries again
                 os.unlink(segment.path)
-            except OSError as error:
-                raise StoreException(f"{segment.path} cannot be removed: {error}") from error
 
     # Reading
 

@@ -466,3 +466,20 @@ def test_a_store_that_is_copied_while_in_use_is_refused_or_has_a_prefix(tmp_path
         stop.set()
         writer.join()
         store.close()
+
+
+def test_a_segment_that_cannot_be_removed_is_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements arrive on the receive thread, where an error would end the connection."""
+    store = opened(tmp_path / "s")
+    fill(store, 200)
+    count = len(segments(tmp_path / "s"))
+    monkeypatch.setattr(os, "unlink", lambda path: (_ for _ in ()).throw(PermissionError(errno.EACCES, "no")))
+    store.discard_up_to(199)
+    assert (frames_of(store), len(segments(tmp_path / "s"))) == (expected(200), count)
+    store.close()
+    monkeypatch.undo()
+    store = opened(tmp_path / "s")
+    assert (frames_of(store), len(segments(tmp_path / "s"))) == (expected(200), 1)
+    store.close()
