@@ -193,7 +193,7 @@ class SegmentLog:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
-        _fsync(self.path)
+        _sync(self.path)
 
     def _recover(self, crashed: bool) -> None:
         """Read all files. `crashed`: the machine may have crashed since they were written."""
@@ -403,7 +403,7 @@ class SegmentLog:
         try:
             for path in paths:
                 try:
-                    _fsync(path)
+                    _sync(path)
                 except FileNotFoundError:
                     continue  # all of it was discarded meanwhile
         except OSError as error:
@@ -415,10 +415,13 @@ class SegmentLog:
 _ADVICE = "Restore the directory from a copy, or remove it and lose the messages in it"
 
 
-def _fsync(path: Path) -> None:
+def _sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        if _SEGMENT_NAME.match(path.name):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
     finally:
         os.close(fd)
 

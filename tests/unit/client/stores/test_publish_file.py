@@ -379,7 +379,7 @@ def test_a_store_opens_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_failed_fsync_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(tmp_path / "s", sync="always")
     number = store.append(START, b"x")
-    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
     with pytest.raises(StoreException, match="could not be written to the disk"):
         store.sync(number)
     monkeypatch.undo()
@@ -395,15 +395,15 @@ def test_one_fsync_serves_all_threads_that_wait(tmp_path: Path, monkeypatch: pyt
     store = opened(tmp_path / "s", sync="always", segment_bytes=2**20)
     store.sync(store.append(START, b"first"))
     entered, go_on, calls = threading.Event(), threading.Event(), []
-    fsync = os.fsync
+    fdatasync = os.fdatasync
 
     def slow(fd: int) -> None:
         calls.append(fd)
         entered.set()
         assert go_on.wait(20)
-        fsync(fd)
+        fdatasync(fd)
 
-    monkeypatch.setattr(os, "fsync", slow)
+    monkeypatch.setattr(os, "fdatasync", slow)
     threads = [threading.Thread(target=store.sync, args=(store.append(START, b"x"),)) for _ in range(2)]
     threads[0].start()
     assert entered.wait(20)
@@ -424,7 +424,7 @@ def test_a_regular_thread_writes_to_the_disk_and_reports_a_failure(
     store = opened(tmp_path / "s", sync="interval", sync_interval=0.001)
     store.append(START, b"x")
     wait_for(lambda: store._durable == 1)
-    monkeypatch.setattr(os, "fsync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
     store.append(START, b"x")
     wait_for(lambda: store._failed is not None)
     with pytest.raises(StoreException, match="could not be written"):
