@@ -1,8 +1,8 @@
 """Numbered frames in a directory: the files of the file and hybrid publish stores (client.md §19.7).
 
 - `lock`: locked with flock while a process uses the directory.
-- `state`: the format and the client's name, as JSON; replaced by rename.
-- `persisted`: the last discarded number, 8 bytes little-endian; memory-mapped.
+- `state`: the format, the client's name and the run of the machine (boot id), as JSON; replaced by rename.
+- `numbers`: the last discarded number, and the last one that an fsync has covered, as u64; memory-mapped.
 - `<first number, 20 digits>.seg`: records `u32 length, u32 CRC, u64 number, frame`, little-endian. The CRC is
   `zlib.crc32(frame, number % 2**32)`. A segment is allocated in full and memory-mapped; zeros follow its last record.
 
@@ -10,10 +10,13 @@ Invariants:
 - A record is in the page cache when `append` returns: it survives the death of the process at any instant, without a
   system call for each message. Its header is written last, so that a torn record is recognised.
 - Numbers in a segment are consecutive. Only a rise of the floor makes a gap between segments; it discards all before.
+- A process can tear only the last record, so a bad record before it is damage. A crash of the machine can lose
+  everything that no fsync has covered: then numbers end before the first bad record.
 - The blocks of a segment are allocated before it is mapped: a full disk is an exception, never a SIGBUS.
-- The newest segment is kept even if all of it is discarded: numbers continue though `persisted` is lost.
+- The newest segment is kept even if all of it is discarded: numbers continue though `numbers` is lost.
 """
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -31,6 +34,8 @@ FORMAT = 1
 RECORD = struct.Struct("<IIQ")
 RECORD_BYTES = RECORD.size
 _NUMBER = struct.Struct("<Q")
+_DURABLE_AT = 8
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SEGMENT_NAME = re.compile(r"(\d{20})\.seg\Z")
 _pack_into = RECORD.pack_into
 
@@ -77,7 +82,7 @@ class SegmentLog:
         self._reading: tuple[Segment, mmap.mmap] | None = None
         self._unsynced: set[Path] = set()
         self._lock_fd = -1
-        self._persisted_map: mmap.mmap | None = None
+        self._numbers: mmap.mmap | None = None
 
     # Numbers
 
@@ -123,8 +128,12 @@ class SegmentLog:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
             try:
-                self._check_name(client_name)
-                self._recover()
+                boot = _boot_id()
+                crashed = self._owned_by(client_name) != boot
+                self._recover(crashed)
+                if crashed:
+                    state = {"format": FORMAT, "client": client_name, "boot": boot}
+                    self._replace(self.path / "state", json.dumps(state).encode() + b"\n")
             except BaseException:
                 self.close()
                 raise
@@ -149,7 +158,8 @@ class SegmentLog:
             raise
         self._lock_fd = fd
 
-    def _check_name(self, client_name: str) -> None:
+    def _owned_by(self, client_name: str) -> str | None:
+        """Check that the directory belongs to this client, or to none; return the run of the machine that used it."""
         state = self.path / "state"
         try:
             text = state.read_bytes()
@@ -159,11 +169,10 @@ class SegmentLog:
                     f"{state} is missing, but there are segments; restore it, or remove the directory and lose the"
                     " messages in it"
                 ) from None
-            self._replace(state, json.dumps({"format": FORMAT, "client": client_name}).encode() + b"\n")
-            return
+            return None
         try:
             fields = json.loads(text)
-            written, owner = fields["format"], fields["client"]
+            written, owner, boot = fields["format"], fields["client"], fields["boot"]
         except (ValueError, KeyError, TypeError):
             raise StoreCorruptException(
                 f"{state} is damaged; restore it: the client's name is in it"
@@ -175,6 +184,7 @@ class SegmentLog:
                 f"the publish store {self.path} belongs to client {owner!r}; give client {client_name!r} another"
                 f" directory, or name the client {owner!r}"
             )
+        return str(boot)
 
     def _replace(self, path: Path, data: bytes) -> None:
         new = path.with_name(path.name + ".new")
@@ -183,44 +193,56 @@ class SegmentLog:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
-        _fsync(self.path)
+        _sync(self.path)
 
-    def _recover(self) -> None:
-        fd = os.open(self.path / "persisted", os.O_RDWR | os.O_CREAT, 0o666)
+    def _recover(self, crashed: bool) -> None:
+        """Read all files. `crashed`: the machine may have crashed since they were written."""
+        fd = os.open(self.path / "numbers", os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            os.posix_fallocate(fd, 0, _NUMBER.size)
-            self._persisted_map = mmap.mmap(fd, _NUMBER.size)
+            os.posix_fallocate(fd, 0, 2 * _NUMBER.size)
+            self._numbers = mmap.mmap(fd, 2 * _NUMBER.size)
         finally:
             os.close(fd)
-        self.persisted = _NUMBER.unpack_from(self._persisted_map)[0]
-        found = sorted(name for name in os.listdir(self.path) if _SEGMENT_NAME.match(name))
-        base = 0
-        for name in found:
-            segment = Segment(self.path / name, int(name[:20]), base)
-            if not self._segments:
+        self.persisted = _NUMBER.unpack_from(self._numbers)[0]
+        durable = _NUMBER.unpack_from(self._numbers, _DURABLE_AT)[0]
+        paths = sorted(self.path / name for name in os.listdir(self.path) if _SEGMENT_NAME.match(name))
+        base, whole = 0, True
+        while paths:
+            path = paths.pop(0)
+            segment = Segment(path, int(path.name[:20]), base)
+            last = self._segments[-1] if self._segments else None
+            if last is None:
                 self._note_persisted(segment.first - 1)
-            elif (last := self._segments[-1]).following != segment.first and self.persisted < segment.first - 1:
+            elif last.following != segment.first and self.persisted < segment.first - 1:
+                if crashed and last.following > durable:
+                    paths.insert(0, path)
+                    break
                 raise StoreCorruptException(
-                    f"{self.path}: {last.path.name} ends with number {last.following - 1}, but {name} follows it:"
-                    f" messages are missing. {_ADVICE}"
+                    f"{self.path}: {last.path.name} ends with number {last.following - 1}, but {path.name} follows"
+                    f" it: messages are missing. {_ADVICE}"
                 )
-            _read(segment, name == found[-1])
+            whole = _read(segment, not paths, durable if crashed else None)
             self._segments.append(segment)
             base += segment.end
+            if not whole:
+                break
+        for path in paths:
+            os.unlink(path)  # behind the end that a crash of the machine has left
         if self._segments:
             self.next_number = self._segments[-1].following
         self.next_number = max(self.next_number, self.persisted + 1)
         self._remove_discarded()
         if self._segments and self._segments[-1].following == self.next_number:
-            self._continue(self._segments[-1])
+            self._continue(self._segments[-1], torn=not whole)
 
-    def _continue(self, segment: Segment) -> None:
+    def _continue(self, segment: Segment, torn: bool) -> None:
         """Append to a segment that exists, if the disk has room for its blocks."""
         fd = os.open(segment.path, os.O_RDWR)
         try:
             size = max(os.fstat(fd).st_size, self.segment_bytes)
-            os.ftruncate(fd, segment.end)  # a torn record, or a hole that a copying program made
-            os.posix_fallocate(fd, 0, size)
+            if torn:
+                os.ftruncate(fd, segment.end)
+            os.posix_fallocate(fd, 0, size)  # a copying program may have made holes
             self._map = mmap.mmap(fd, size)
         except OSError:
             return  # the next message goes to a new segment
@@ -229,15 +251,20 @@ class SegmentLog:
         self._add_offset, self._end, self._limit = segment.offsets.append, segment.end, size
         self._unsynced.add(segment.path)
 
+    def abandon(self) -> None:
+        """Forget the directory in a forked child, which has copies of the descriptors and maps of its parent."""
+        self._unsynced.clear()
+        self.close()
+
     def close(self) -> None:
         """Release the directory; what it holds stays there."""
         self._seal()
         if self._reading is not None:
             self._reading[1].close()
             self._reading = None
-        if self._persisted_map is not None:
-            self._persisted_map.close()
-            self._persisted_map = None
+        if self._numbers is not None:
+            self._numbers.close()
+            self._numbers = None
         self._segments = []
         self.next_number = self.persisted + 1
         if self._lock_fd >= 0:
@@ -280,8 +307,8 @@ class SegmentLog:
             raise StoreException(f"a message of {least_bytes} bytes is too large for the publish store")
         try:
             if last is not None and last.following != self.next_number:
-                assert self._persisted_map is not None
-                self._persisted_map.flush()  # it explains the gap, also after a crash of the machine
+                assert self._numbers is not None
+                self._numbers.flush()  # it explains the gap, also after a crash of the machine
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
                 os.posix_fallocate(fd, 0, size)
@@ -318,8 +345,8 @@ class SegmentLog:
     def _note_persisted(self, number: int) -> None:
         if number > self.persisted:
             self.persisted = number
-            assert self._persisted_map is not None
-            _NUMBER.pack_into(self._persisted_map, 0, number)
+            assert self._numbers is not None
+            _NUMBER.pack_into(self._numbers, 0, number)
 
     def _remove_discarded(self) -> None:
         while len(self._segments) > 1 and self._segments[0].following - 1 <= self.persisted:
@@ -328,10 +355,8 @@ class SegmentLog:
             if self._reading is not None and self._reading[0] is segment:
                 self._reading[1].close()
                 self._reading = None
-            try:
+            with contextlib.suppress(OSError):  # the next opening tries again
                 os.unlink(segment.path)
-            except OSError as error:
-                raise StoreException(f"{segment.path} cannot be removed: {error}") from error
 
     # Reading
 
@@ -362,6 +387,11 @@ class SegmentLog:
 
     # Durability
 
+    def note_durable(self, number: int) -> None:
+        """Note that an fsync has covered everything up to this number."""
+        if self._numbers is not None:
+            _NUMBER.pack_into(self._numbers, _DURABLE_AT, number)
+
     def take_unsynced(self) -> set[Path]:
         """Return the files for `synced`; what is appended later needs another call."""
         taken = self._unsynced
@@ -373,7 +403,7 @@ class SegmentLog:
         try:
             for path in paths:
                 try:
-                    _fsync(path)
+                    _sync(path)
                 except FileNotFoundError:
                     continue  # all of it was discarded meanwhile
         except OSError as error:
@@ -385,16 +415,30 @@ class SegmentLog:
 _ADVICE = "Restore the directory from a copy, or remove it and lose the messages in it"
 
 
-def _fsync(path: Path) -> None:
+def _sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        if _SEGMENT_NAME.match(path.name):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
     finally:
         os.close(fd)
 
 
-def _read(segment: Segment, newest: bool) -> None:
-    """Find the records of a segment. Only the newest one may end with a torn record."""
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _read(segment: Segment, newest: bool, durable: int | None) -> bool:
+    """Find the records of a segment. False: it ends with a bad record, which a crash explains.
+
+    The newest segment may end with a torn record. After a crash of the machine, `durable` is the last number on the
+    disk for sure: bad records may follow it.
+    """
     data = segment.path.read_bytes()
     view = memoryview(data)
     at, size, number = 0, len(data), segment.first
@@ -408,8 +452,13 @@ def _read(segment: Segment, newest: bool) -> None:
         number += 1
     segment.end = at
     written = _end_of_written(data, at)
-    if written > at and (not newest or _has_record(data, at, written, number)):
+    if written == at:
+        return True
+    if durable is not None and number > durable:
+        return False
+    if not newest or _has_record(data, at, written, number):
         raise StoreCorruptException(f"{segment.path} is damaged at {at}. {_ADVICE}")
+    return False
 
 
 def _end_of_written(data: bytes, start: int) -> int:

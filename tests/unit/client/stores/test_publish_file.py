@@ -1,8 +1,13 @@
 """The publish store in files: what survives the death of the process, and what is refused."""
 
+import contextlib
+import errno
+import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +22,7 @@ from tests.unit.client.stores.damage import (
     frames_of,
     opened,
 )
+from tests.unit.client.talk import wait_for
 
 RECORD_BYTES = 16
 
@@ -54,7 +60,7 @@ def test_discarded_segments_are_deleted(tmp_path: Path) -> None:
     store.discard_up_to(200)
     assert len(segments(tmp_path / "s")) == 1
     store.close()
-    (tmp_path / "s" / "persisted").unlink()  # as after a crash of the machine
+    (tmp_path / "s" / "numbers").unlink()  # as after a crash of the machine
     store = opened(tmp_path / "s")
     fill(store, 1)
     assert store.highest_unpersisted() == 201
@@ -243,4 +249,237 @@ def test_client_57_max_bytes_limits_the_store(tmp_path: Path) -> None:
     store = opened(tmp_path / "s", max_bytes=2000, on_full="raise")
     with pytest.raises(StoreFullException):
         store.append(START, b"")
+    store.close()
+
+
+def crashed_machine(path: Path) -> None:
+    """Make the directory look as if the machine had crashed since."""
+    state = json.loads((path / "state").read_text())
+    (path / "state").write_text(json.dumps({**state, "boot": "another"}))
+
+
+@pytest.mark.parametrize("damage", ["hole", "zeros in an older segment", "missing segment"])
+def test_a_crash_of_the_machine_loses_only_what_no_fsync_covered(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "s"
+    store = opened(path, sync="always")
+    fill(store, 100)
+    store.sync(100)
+    covered = store._log._segments[-1]
+    at = store._log._end
+    fill(store, 200)
+    store._log.close()  # as if the process had died: nothing is covered any more
+    files = segments(path)
+    index = files.index(covered.path)
+    if damage == "missing segment":
+        files[index + 1].unlink()
+    elif damage == "hole":
+        data = files[index].read_bytes()
+        files[index].write_bytes(data[:at] + bytes(40) + data[at + 40 :])
+    else:
+        files[index + 1].write_bytes(bytes(SEGMENT_BYTES))
+    with pytest.raises(StoreCorruptException):
+        opened(path)
+    crashed_machine(path)
+    store = opened(path)
+    found = frames_of(store)
+    assert found == expected(*range(1, max(found) + 1))
+    assert 100 <= max(found) < 150
+    assert store.append(START, body_of(max(found) + 1)) == max(found) + 1
+    store.close()
+    store = opened(path)
+    assert len(frames_of(store)) == len(found) + 1
+    store.close()
+
+
+def test_a_crash_of_the_machine_does_not_explain_damage_that_an_fsync_covered(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    store = opened(path, sync="always")
+    fill(store, 100)
+    store.close()
+    data = segments(path)[0].read_bytes()
+    segments(path)[0].write_bytes(data[:500] + bytes(10) + data[510:])
+    crashed_machine(path)
+    with pytest.raises(StoreCorruptException, match="damaged"):
+        opened(path)
+
+
+def test_a_forked_child_has_a_closed_store(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s", sync="interval")
+    fill(store, 3)
+    with store._lock:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                store.append(START, b"from the child")
+            except StoreException as error:
+                store.close()
+                code = 0 if "not open" in str(error) else 2
+            finally:
+                os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert frames_of(store) == expected(1, 2, 3)
+    fill(store, 1)
+    with pytest.raises(StoreException, match="in use"):
+        opened(tmp_path / "s")
+    store.close()
+
+
+def test_a_full_disk_refuses_the_message_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path / "s")
+    fill(store, 10)
+    allocate = os.posix_fallocate
+
+    def no_room(fd: int, offset: int, size: int) -> None:
+        allocate(fd, offset, size // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    with pytest.raises(StoreException, match=r"No space left.*keeps its \d+ messages"):
+        fill(store, 1000)
+    accepted = store.highest_unpersisted() + 1
+    assert frames_of(store) == expected(*range(1, accepted))
+    with pytest.raises(StoreException, match="No space left"):
+        store.append(START, b"x" * 1000)
+    assert len(segments(tmp_path / "s")) == len(store._log._segments)
+    monkeypatch.undo()
+    assert store.append(START, body_of(accepted)) == accepted
+    store.close()
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(1, accepted + 1))
+    store.close()
+
+
+def test_a_store_opens_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path / "s")
+    fill(store, 10)
+    store.close()
+    allocate = os.posix_fallocate
+
+    def no_room(fd: int, offset: int, size: int) -> None:
+        if size > 16:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(1, 11))
+    with pytest.raises(StoreException, match="No space left"):
+        store.append(START, b"")
+    store.discard_up_to(4)
+    store.close()
+    monkeypatch.undo()
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(5, 11))
+    store.close()
+
+
+def test_a_failed_fsync_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path / "s", sync="always")
+    number = store.append(START, b"x")
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(StoreException, match="could not be written to the disk"):
+        store.sync(number)
+    monkeypatch.undo()
+    with pytest.raises(StoreException, match="could not be written to the disk"):
+        store.append(START, b"x")
+    store.close()
+    store = opened(tmp_path / "s")
+    assert store.append(START, b"x") == number + 1
+    store.close()
+
+
+def test_one_fsync_serves_all_threads_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path / "s", sync="always", segment_bytes=2**20)
+    store.sync(store.append(START, b"first"))
+    entered, go_on, calls = threading.Event(), threading.Event(), []
+    fdatasync = os.fdatasync
+
+    def slow(fd: int) -> None:
+        calls.append(fd)
+        entered.set()
+        assert go_on.wait(20)
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    threads = [threading.Thread(target=store.sync, args=(store.append(START, b"x"),)) for _ in range(2)]
+    threads[0].start()
+    assert entered.wait(20)
+    threads += [threading.Thread(target=store.sync, args=(store.append(START, b"x"),)) for _ in range(6)]
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert len(calls) == 2
+    assert store._durable == 9
+    store.close()
+
+
+def test_a_regular_thread_writes_to_the_disk_and_reports_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path / "s", sync="interval", sync_interval=0.001)
+    store.append(START, b"x")
+    wait_for(lambda: store._durable == 1)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    store.append(START, b"x")
+    wait_for(lambda: store._failed is not None)
+    with pytest.raises(StoreException, match="could not be written"):
+        store.append(START, b"x")
+    store.close()
+
+
+def test_a_store_that_is_copied_while_in_use_is_refused_or_has_a_prefix(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    stop = threading.Event()
+
+    def append() -> None:
+        number = 1
+        while not stop.is_set():
+            store.append(START, body_of(number))
+            number += 1
+            if number % 50 == 0:
+                store.discard_up_to(number - 200)
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    try:
+        for at in range(20):
+            copy = tmp_path / f"copy{at}"
+            copy.mkdir()
+            for name in os.listdir(tmp_path / "s"):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copy(tmp_path / "s" / name, copy / name)
+            try:
+                other = opened(copy)
+            except StoreCorruptException:
+                continue
+            found = frames_of(other)
+            assert found == expected(*found)
+            if found:
+                assert list(found) == list(range(min(found), max(found) + 1))
+            other.close()
+    finally:
+        stop.set()
+        writer.join()
+        store.close()
+
+
+def test_a_segment_that_cannot_be_removed_is_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements arrive on the receive thread, where an error would end the connection."""
+    store = opened(tmp_path / "s")
+    fill(store, 200)
+    count = len(segments(tmp_path / "s"))
+    monkeypatch.setattr(os, "unlink", lambda path: (_ for _ in ()).throw(PermissionError(errno.EACCES, "no")))
+    store.discard_up_to(199)
+    assert (frames_of(store), len(segments(tmp_path / "s"))) == (expected(200), count)
+    store.close()
+    monkeypatch.undo()
+    store = opened(tmp_path / "s")
+    assert (frames_of(store), len(segments(tmp_path / "s"))) == (expected(200), 1)
     store.close()

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from amps.client import (
     Command,
@@ -34,10 +40,11 @@ class StoreMachine(RuleBasedStateMachine):
     """The model: the frames kept, the next number, and the last number that is persisted."""
 
     kind = ""
+    parent: Path
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = tempfile.TemporaryDirectory()
+        self.directory = tempfile.TemporaryDirectory(dir=self.parent)
         self.kept: dict[int, bytes] = {}
         self.next = 1
         self.persisted = 0
@@ -115,11 +122,9 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_publish_store_agrees_with_the_model(kind: str) -> None:
-    machine = type(f"{kind}Machine", (StoreMachine,), {"kind": kind})
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+def test_a_publish_store_agrees_with_the_model(tmp_path: Path, kind: str) -> None:
+    machine = type(f"{kind}Machine", (StoreMachine,), {"kind": kind, "parent": tmp_path})
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=60,
