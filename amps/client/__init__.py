@@ -88,7 +88,16 @@ from amps.client.protocol.subscriptions import MemorySubscriptionManager, Subscr
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
-from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
+from amps.client.stores import (
+    ConflatingRecoveryPointAdapter,
+    FileBookmarkStore,
+    MemoryBookmarkStore,
+    MemoryPublishStore,
+    RecoveryPoint,
+    RecoveryPointAdapter,
+    RingBookmarkStore,
+    SOWRecoveryPointAdapter,
+)
 
 __all__ = [
     "DEFAULT",
@@ -116,6 +125,7 @@ __all__ = [
     "CommandException",
     "CompositeMessageBuilder",
     "CompositeMessageParser",
+    "ConflatingRecoveryPointAdapter",
     "ConnectionException",
     "ConnectionInfo",
     "ConnectionRefusedException",
@@ -130,6 +140,7 @@ __all__ = [
     "ExponentialDelayStrategy",
     "FIXBuilder",
     "FIXShredder",
+    "FileBookmarkStore",
     "FixedDelayStrategy",
     "HAClient",
     "Handler",
@@ -156,7 +167,11 @@ __all__ = [
     "PublishStore",
     "PublishStoreGapException",
     "QueryArgs",
+    "RecoveryPoint",
+    "RecoveryPointAdapter",
     "RetryOperationException",
+    "RingBookmarkStore",
+    "SOWRecoveryPointAdapter",
     "ServerChooser",
     "StoreCorruptException",
     "StoreException",
