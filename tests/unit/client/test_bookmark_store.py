@@ -153,6 +153,14 @@ def test_client_48_a_persisted_bookmark_counts_when_nothing_before_it_is_undisca
     assert store.get_most_recent("S") == "9|300|,7|3|,8|1|"
 
 
+def test_a_message_that_was_processed_gets_no_number(store: Any) -> None:
+    """It would stop the point for ever: no application gets it to discard it."""
+    for number in receive(store, *numbered(1, 2)):
+        store.discard("S", number)
+    assert store.log(message("7|1|")) == 0
+    assert store.get_oldest_seq("S") == 0
+
+
 def test_a_message_without_a_bookmark_is_not_recorded(store: Any) -> None:
     for bookmark in (None, "", "0", "x|y|", "20240101T000000Z"):
         assert not store.is_discarded(message(bookmark))
