@@ -6,6 +6,7 @@ from typing import Any
 from perf.peers.base import Peer
 from perf.scenarios.base import Scenario
 from perf.scenarios.client_library import ClientLive, ClientPublish, ClientQueue, ClientReplay
+from perf.scenarios.client_store import ClientStore
 from perf.scenarios.filters import FilterLibraries, FilterSubscriptions, FilterTypes
 from perf.scenarios.journal_scan import JournalScan
 from perf.scenarios.live_latency import LiveLatency
@@ -39,6 +40,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),
+        ClientStore(),
         SparkReadScenario(),
         ClientPublish(),
         ClientLive(),

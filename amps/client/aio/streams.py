@@ -6,6 +6,7 @@ them.
 """
 
 import asyncio
+import warnings
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
@@ -32,6 +33,9 @@ class QueueOwner(Protocol):
 
     def end_stream(self, route: Route) -> None:
         """End the subscription or query behind a stream."""
+
+    def end_stream_later(self, route: Route) -> None:
+        """Like end_stream, for a finaliser, which may run in any thread."""
 
     def ack(self, target: Message, *, options: str = "") -> None:
         """Acknowledge a queue message."""
@@ -121,8 +125,13 @@ class MessageQueue:
             self._latest.clear()
 
     def _wake(self) -> None:
-        for _ in range(min(len(self), len(self._waiters))):
-            self._release(self._waiters.popleft())
+        # The future of a cancelled or timed-out consumer may still be here: skip it, so that another one wakes.
+        wanted = len(self)
+        while wanted and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                wanted -= 1
 
     @staticmethod
     def _release(waiter: "asyncio.Future[None]") -> None:
@@ -194,6 +203,10 @@ class AsyncMessageStream(AsyncIterator[Message]):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "ended" if self._queue.ended else f"{self.depth} buffered"
         return f"<AsyncMessageStream {self.command.command} {self.command.topic!r} {self._route.id}: {state}>"
+
+    def __del__(self) -> None:
+        if not self.closed and not self._queue.ended:
+            self._owner.end_stream_later(self._route)
 
     async def __aenter__(self) -> Self:
         return self
@@ -366,11 +379,24 @@ class StreamRequest:
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, AsyncMessageStream]]) -> None:
         self._begin = begin
         self._stream: AsyncMessageStream | None = None
+        self._used = False
+
+    def __del__(self) -> None:
+        if not self._used:
+            warnings.warn(
+                "a call that returns a stream was neither awaited nor used in `async with` or `async for`:"
+                " nothing was sent",
+                RuntimeWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def __await__(self) -> Generator[Any, None, AsyncMessageStream]:
+        self._used = True
         return self._begin().__await__()
 
     async def __aenter__(self) -> AsyncMessageStream:
+        self._used = True
         self._stream = await self._begin()
         return self._stream
 
@@ -378,7 +404,11 @@ class StreamRequest:
         if self._stream is not None:
             await self._stream.close()
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[Message]:
+        self._used = True
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Message]:
         stream = await self._begin()
         try:
             async for message in stream:
