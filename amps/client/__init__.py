@@ -88,7 +88,18 @@ from amps.client.protocol.subscriptions import MemorySubscriptionManager, Subscr
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
-from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
+from amps.client.stores import (
+    ConflatingRecoveryPointAdapter,
+    FileBookmarkStore,
+    FilePublishStore,
+    HybridPublishStore,
+    MemoryBookmarkStore,
+    MemoryPublishStore,
+    RecoveryPoint,
+    RecoveryPointAdapter,
+    RingBookmarkStore,
+    SOWRecoveryPointAdapter,
+)
 
 __all__ = [
     "DEFAULT",
@@ -116,6 +127,7 @@ __all__ = [
     "CommandException",
     "CompositeMessageBuilder",
     "CompositeMessageParser",
+    "ConflatingRecoveryPointAdapter",
     "ConnectionException",
     "ConnectionInfo",
     "ConnectionRefusedException",
@@ -130,9 +142,12 @@ __all__ = [
     "ExponentialDelayStrategy",
     "FIXBuilder",
     "FIXShredder",
+    "FileBookmarkStore",
+    "FilePublishStore",
     "FixedDelayStrategy",
     "HAClient",
     "Handler",
+    "HybridPublishStore",
     "InvalidBookmarkException",
     "InvalidOptionsException",
     "InvalidOrderByException",
@@ -156,7 +171,11 @@ __all__ = [
     "PublishStore",
     "PublishStoreGapException",
     "QueryArgs",
+    "RecoveryPoint",
+    "RecoveryPointAdapter",
     "RetryOperationException",
+    "RingBookmarkStore",
+    "SOWRecoveryPointAdapter",
     "ServerChooser",
     "StoreCorruptException",
     "StoreException",

@@ -76,7 +76,7 @@ from amps.compat.payloads import (
     NVFIXShredder,
 )
 from amps.compat.servers import DefaultServerChooser, ExponentialDelayStrategy, FixedDelayStrategy
-from amps.compat.stores import MemoryBookmarkStore, MemoryPublishStore
+from amps.compat.stores import HybridPublishStore, MemoryBookmarkStore, MemoryPublishStore, PublishStore
 from amps.compat.streams import MessageStream
 
 __all__ = [
@@ -108,6 +108,7 @@ __all__ = [
     "FIXShredder",
     "FixedDelayStrategy",
     "HAClient",
+    "HybridPublishStore",
     "InvalidBookmarkException",
     "InvalidOptionsException",
     "InvalidOrderByException",
@@ -127,6 +128,7 @@ __all__ = [
     "NameInUseException",
     "NotEntitledException",
     "PublishException",
+    "PublishStore",
     "PublishStoreGapException",
     "Reason",
     "RetryOperationException",

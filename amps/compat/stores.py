@@ -5,8 +5,11 @@ handler is asked when it is reached: True doubles the limit, False means to wait
 """
 
 from collections.abc import Callable
+from os import PathLike
 from typing import Any
 
+from amps.client import FilePublishStore as _FilePublishStore
+from amps.client import HybridPublishStore as _HybridPublishStore
 from amps.client import MemoryBookmarkStore as _MemoryBookmarkStore
 from amps.client import MemoryPublishStore as _MemoryPublishStore
 from amps.compat.names import with_twins
@@ -57,6 +60,37 @@ class MemoryPublishStore(_Resizable, _MemoryPublishStore):
         """Set the number of bytes that the store may keep; None = no limit."""
         self.max_bytes = max_bytes
         self.frames.max_bytes = max_bytes or 0
+
+
+@with_twins
+class PublishStore(_Resizable, _FilePublishStore):
+    """Keeps messages in files below the directory `path`; they survive the death of this process."""
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        blocks_per_realloc: int = DEFAULT_BLOCKS,
+        error_on_publish_gap: bool = False,
+    ) -> None:
+        _FilePublishStore.__init__(self, path, error_on_publish_gap=error_on_publish_gap)
+        self._initial_bytes = blocks_per_realloc * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
+
+
+@with_twins
+class HybridPublishStore(_Resizable, _HybridPublishStore):
+    """Keeps messages in memory up to a number, the oldest others in files. Those in memory die with this process."""
+
+    def __init__(self, path: str | PathLike[str], max_memory_messages: int = 100_000) -> None:
+        _HybridPublishStore.__init__(self, path, memory_messages=max_memory_messages)
+        self._initial_bytes = DEFAULT_BLOCKS * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
 
 
 @with_twins

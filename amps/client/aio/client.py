@@ -61,7 +61,7 @@ from amps.client.protocol.options import (
     SubscribeArgs,
     check_buffer,
 )
-from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, sync_waits
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 
@@ -659,7 +659,7 @@ class AsyncClient(EventHandlers):
                 self._link.check_usable()
             except DisconnectedException as refused:
                 await self._await_server(refused, deadline)
-        if store is not None and self._outbox.log is None:
+        if store is not None and self._outbox.log is None and sync_waits(store):
             assert self._link.loop is not None
             await self._link.loop.run_in_executor(None, store.sync, sequence)
         return sequence
@@ -910,7 +910,7 @@ class AsyncClient(EventHandlers):
     ) -> Message:
         """Delete records by exactly one of filter, keys and data; return the `stats` (or `processed`) ack."""
         body = None if data is None else self._encode(data)
-        command = delete_command(topic, filter, keys, body, options, None)
+        command = delete_command(topic, filter, keys, body, options)
         awaited = AckType.STATS if stats else AckType.PROCESSED
         _, ack = await self._start(command, None, timeout, awaited=awaited)
         assert ack is not None

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
 
-from amps.client.blocking.transport import MAX_PREFLIGHT_ANSWER_BYTES, preflight_request, set_options
 from amps.client.errors import AMPSException, ConnectionRefusedException, TimedOutException
+from amps.client.frontend.dialling import check_length, early_bytes, preflight_request, set_options
 from amps.client.uri import ConnectionUri
 from amps.same_host import send_unpaced
 
@@ -163,15 +163,10 @@ class Connection(asyncio.Protocol):
         while b"\r\n\r\n" not in self._early:
             if self.ended.done():
                 raise ConnectionRefusedException(f"{uri.safe_text}: closed during the HTTP preflight")
-            if len(self._early) > MAX_PREFLIGHT_ANSWER_BYTES:
-                raise ConnectionRefusedException(f"{uri.safe_text}: an endless answer to the HTTP preflight")
+            check_length(uri, len(self._early))
             self._news = asyncio.get_running_loop().create_future()
             await self._news
-        head, _, rest = bytes(self._early).partition(b"\r\n\r\n")
-        self._early = bytearray(rest)
-        status = head.partition(b"\r\n")[0].decode("latin-1")
-        if status.split(" ")[1:2] != ["101"]:
-            raise ConnectionRefusedException(f"{uri.safe_text}: the HTTP preflight was answered {status!r}")
+        self._early = bytearray(early_bytes(uri, bytes(self._early)))
 
 
 async def open_connection(

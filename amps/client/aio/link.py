@@ -41,6 +41,8 @@ from amps.client.protocol.engine_types import (
 from amps.client.protocol.message import Message
 from amps.client.uri import ConnectionUri, parse_uri
 
+RECEIVE_BYTES = 64 * 1024
+"""So many received bytes are handled at once."""
 SEND_AT_BYTES = 64 * 1024
 """A burst of publishes is sent when it is this long."""
 CANCEL_S = 1.0
@@ -244,8 +246,11 @@ class Link:
         self.bytes_in += len(data)
         if self._handlers._transport_filter is not None:
             self._handlers._call(self._handlers._transport_filter, data, False)
-        self.engine.receive(data, time.monotonic())
-        self.dispatch()
+        # In parts: the messages of one are delivered before those of the next are made.
+        view, now = memoryview(data), time.monotonic()
+        for at in range(0, len(data), RECEIVE_BYTES):
+            self.engine.receive(view[at : at + RECEIVE_BYTES], now)
+            self.dispatch()
         self.flush()
         self._schedule()
 
