@@ -8,10 +8,12 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
+from amps.client import FileBookmarkStore as _FileBookmarkStore
 from amps.client import FilePublishStore as _FilePublishStore
 from amps.client import HybridPublishStore as _HybridPublishStore
 from amps.client import MemoryBookmarkStore as _MemoryBookmarkStore
 from amps.client import MemoryPublishStore as _MemoryPublishStore
+from amps.client import RingBookmarkStore as _RingBookmarkStore
 from amps.compat.names import with_twins
 
 BLOCK_BYTES = 2048
@@ -96,6 +98,31 @@ class HybridPublishStore(_Resizable, _HybridPublishStore):
 @with_twins
 class MemoryBookmarkStore(_MemoryBookmarkStore):
     """Remembers in memory which messages of bookmark subscriptions were processed."""
+
+    def get_oldest_bookmark_seq(self, sub_id: str) -> int:
+        """The position of the oldest message that is not discarded; 0 = none."""
+        return self.get_oldest_seq(sub_id)
+
+
+@with_twins
+class MMapBookmarkStore(_FileBookmarkStore):
+    """Remembers in a file which messages of bookmark subscriptions were processed."""
+
+    def __init__(self, path: str | PathLike[str], use_last_modified_time: bool = False) -> None:
+        # The file has all places itself, so its time is not needed.
+        super().__init__(path)
+
+    def get_oldest_bookmark_seq(self, sub_id: str) -> int:
+        """The position of the oldest message that is not discarded; 0 = none."""
+        return self.get_oldest_seq(sub_id)
+
+
+LoggedBookmarkStore = MMapBookmarkStore
+
+
+@with_twins
+class RingBookmarkStore(_RingBookmarkStore):
+    """Remembers in a file where each bookmark subscription resumes."""
 
     def get_oldest_bookmark_seq(self, sub_id: str) -> int:
         """The position of the oldest message that is not discarded; 0 = none."""

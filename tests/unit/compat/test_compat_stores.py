@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import amps.compat as AMPS
+from amps.client import Message as _Message
 from tests.unit.client.peer import ScriptedPeer
 from tests.unit.compat.test_compat_calls import log_on, peer
 
@@ -74,3 +75,27 @@ def test_a_store_in_files_continues_with_the_next_client(tmp_path: Path, peer: S
     other.set_publish_store(AMPS.PublishStore(str(tmp_path / "store")))
     with pytest.raises(AMPS.StoreException, match="tester"):
         other.connect(peer.uri)
+
+
+def test_bookmark_stores_in_files_keep_where_a_subscription_resumes(tmp_path: Path) -> None:
+    """client.md §19.12"""
+    for kind in (AMPS.MMapBookmarkStore, AMPS.LoggedBookmarkStore, AMPS.RingBookmarkStore):
+        path = tmp_path / kind.__name__
+        for expected in (None, "7|1|"):
+            store = kind(str(path))
+            assert store.get_most_recent("s") == expected
+            if expected is None:
+                arrived = _Message.parsed(b"", {"bookmark": "7|1|"}, 0, sub_id="s")
+                number = store.log(arrived)
+                assert store.get_oldest_bookmark_seq("s") == number
+                store.discard("s", number)
+            store.close()
+        path.unlink()
+
+
+def test_a_client_with_stores_in_files(tmp_path: Path) -> None:
+    """client.md §9, §19.12"""
+    client = AMPS.HAClient.create_file_backed(str(tmp_path / "p"), str(tmp_path / "b"), "me")
+    assert isinstance(client.get_publish_store(), AMPS.PublishStore)
+    assert isinstance(client.get_bookmark_store(), AMPS.MMapBookmarkStore)
+    client.close()
