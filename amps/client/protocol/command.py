@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Self
 
-from amps._core.wire.framing import build_header, encode_frame, parse_header
 from amps.client.enums import DEFAULT, AckType, Bookmark, Data, Timeout
+from amps.client.protocol.framing import build_header, encode_frame, parse_header
 
 _pack_length = struct.Struct(">I").pack
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*\Z")
