@@ -47,11 +47,13 @@ class Connection(asyncio.Protocol):
         self._error: Exception | None = None
         self._news: asyncio.Future[None] | None = None
         self._dropping = False
+        self._socket: Any = None
 
     # Calls of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # those of uvloop have another base class
+        self._socket = transport.get_extra_info("socket")
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
@@ -116,16 +118,18 @@ class Connection(asyncio.Protocol):
         self._receiver = None
         self._dropping = True
         self.read(True)
-        plain = transport.can_write_eof()  # TLS has no half-closed connections
-        if plain:
+        # Bytes of TLS wait in several buffers. They are empty if the system has had nothing to send twice in a row.
+        quiet, wanted = 0, 1
+        if transport.can_write_eof():
             transport.write_eof()
-        else:
+        else:  # TLS has no half-closed connections
             transport.close()
+            wanted = 2
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.wait([self.ended], timeout=FAREWELL_S)
-                while not self.ended.done() and not (plain and self._all_arrived()):
+                while not self.ended.done() and quiet < wanted:
                     await asyncio.wait([self.ended], timeout=FAREWELL_S)
+                    quiet = quiet + 1 if self._all_arrived() else 0
         except TimeoutError:
             pass
 
@@ -133,10 +137,8 @@ class Connection(asyncio.Protocol):
         """Whether the host of the server has acknowledged all bytes."""
         if self.unsent_bytes:
             return False
-        assert self.transport is not None
         try:
-            number = self.transport.get_extra_info("socket").fileno()
-            answer = fcntl.ioctl(number, termios.TIOCOUTQ, struct.pack("i", 0))
+            answer = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, struct.pack("i", 0))
         except (OSError, ValueError):  # closed meanwhile, or not supported by the system
             return True
         return answer == bytes(len(answer))

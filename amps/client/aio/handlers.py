@@ -8,6 +8,7 @@ returned, and given back (`cancel`) if it raised or was cancelled.
 import asyncio
 import inspect
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any, Protocol
 
 from amps.client.aio.streams import MessageQueue
@@ -99,7 +100,7 @@ class HandlerTasks:
         result: Any
         try:
             result = self.handler(message)
-            if inspect.isawaitable(result):
+            if type(result) is CoroutineType or inspect.isawaitable(result):
                 await result
         except Exception as error:
             self._owner.handler_failed(self.handler, error)

@@ -79,13 +79,14 @@ class MessageQueue:
         if self.max_depth and self.on_full == "pause" and not overfill:
             taken = min(taken, max(0, self.max_depth - len(self)))
             self.was_full = self.was_full or taken < len(messages)
-        for message in messages if taken == len(messages) else messages[:taken]:
-            if not self.control and message._command != "publish" and not message.is_content:
-                continue
-            if self._latest is not None:
+        accepted = messages if taken == len(messages) else messages[:taken]
+        if not self.control:
+            accepted = [message for message in accepted if message._command == "publish" or message.is_content]
+        if self._latest is None:
+            self._messages.extend(accepted)
+        else:
+            for message in accepted:
                 self._latest[self._key(message)] = message
-            else:
-                self._messages.append(message)
         if self.max_depth and self.on_full != "pause" and len(self) > self.max_depth:
             self._shrink()
         self._wake()
@@ -254,10 +255,9 @@ class AsyncMessageStream(AsyncIterator[Message]):
 
     async def __anext__(self) -> Message:
         queue = self._queue
-        if len(queue) and not self._route.auto_ack:
-            message = queue.take()
-            if message is not None:
-                return message
+        messages = queue._messages
+        if messages and not queue.was_full and not self._route.auto_ack:  # as `take` does then
+            return messages.popleft()
         # With set_timeout the iterator yields None too; the annotation is for loops without set_timeout.
         try:
             return await self._next(self._timeout)  # type: ignore[return-value]

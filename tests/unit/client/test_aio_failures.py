@@ -8,8 +8,10 @@ import gc
 import json
 import os
 import socket
+import ssl
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from amps.client import (
     TimedOutException,
     UsageException,
 )
+from tests.support.certificates import Authority
 from tests.unit.client.aio_peer import AsyncPeer
 from tests.unit.client.peer import WAIT_S, encode
 from tests.unit.client.test_aio import bodies, logged_on, run, until
@@ -408,6 +411,60 @@ async def test_calls_are_refused_while_the_client_disconnects() -> None:
         peer.read(True)
         await client.open()
         await client.close()
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "tcps", "unix"])
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_everything_arrives_at_a_server_that_reads_late_and_never_closes(
+    scheme: str, factory: Any, tmp_path: Path
+) -> None:
+    """`disconnect` then ends with the bytes, not with its timeout."""
+    received = bytearray()
+    stay: asyncio.Event
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        logon = json.loads(await reader.readexactly(length))
+        writer.write(encode({"c": "ack", "cid": logon["cid"], "a": "processed", "status": "success"}))
+        await asyncio.sleep(0.3)
+        while data := await reader.read(65536):
+            received.extend(data)
+        await stay.wait()
+        writer.close()
+
+    async def use() -> None:
+        nonlocal stay
+        stay = asyncio.Event()
+        trusting: ssl.SSLContext | None = None
+        if scheme == "unix":
+            path = str(tmp_path / "socket")
+            server = await asyncio.start_unix_server(serve, path, limit=4096)
+            uri = f"unix://localhost:0/amps/json?path={path}"
+        else:
+            context: ssl.SSLContext | None = None
+            if scheme == "tcps":
+                authority = Authority(tmp_path / "certificates")
+                identity = authority.issue("server")
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(identity.certificate, identity.private_key)
+                trusting = authority.client_context()
+            server = await asyncio.start_server(serve, "localhost", 0, limit=4096, ssl=context)
+            uri = f"{scheme}://localhost:{server.sockets[0].getsockname()[1]}/amps/json"
+        client = AsyncClient("me", uri, tls=trusting)
+        await client.open()
+        await client.publish("t", b"x" * 8_000_000)
+        started = time.monotonic()
+        await client.disconnect(timeout=60)
+        assert time.monotonic() - started < 30
+        async with asyncio.timeout(WAIT_S):
+            while len(received) < 8_000_000:
+                await asyncio.sleep(0.01)
+        stay.set()
+        server.close()
+        await client.close()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(use())
 
 
 def descriptors() -> int:
