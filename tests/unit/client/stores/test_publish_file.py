@@ -483,3 +483,29 @@ def test_a_segment_that_cannot_be_removed_is_removed_later(
     store = opened(tmp_path / "s")
     assert (frames_of(store), len(segments(tmp_path / "s"))) == (expected(200), 1)
     store.close()
+
+
+def test_an_empty_segment_that_could_not_be_continued_is_used_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died after it had made the file, and the disk was full when the next one started."""
+    store = opened(tmp_path / "s")
+    fill(store, 10)
+    store.close()
+    (tmp_path / "s" / f"{11:020}.seg").touch()
+    allocate = os.posix_fallocate
+
+    def no_room(fd: int, offset: int, size: int) -> None:
+        if size > 16:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    store = opened(tmp_path / "s")
+    monkeypatch.undo()
+    store.discard_up_to(10)
+    fill(store, 5)
+    store.close()
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(11, 16))
+    store.close()
