@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -310,6 +311,7 @@ def test_a_forked_child_has_a_closed_store(tmp_path: Path) -> None:
         child = os.fork()
         if child == 0:
             code = 1
+            signal.alarm(20)  # the lock of the parent's thread would block the child for ever
             try:
                 store.append(START, b"from the child")
             except StoreException as error:
