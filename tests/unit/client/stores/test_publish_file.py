@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import mmap
 import os
 import shutil
 import signal
@@ -510,4 +511,25 @@ def test_an_empty_segment_that_could_not_be_continued_is_used_later(
     store.close()
     store = opened(tmp_path / "s")
     assert frames_of(store) == expected(*range(11, 16))
+    store.close()
+
+
+def test_a_gap_is_explained_on_the_disk_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements never wait for the disk; a segment after a gap does."""
+    flushed: list[object] = []
+
+    class Watched(mmap.mmap):
+        def flush(self, *arguments: int) -> None:
+            flushed.append(self)
+            super().flush(*arguments)
+
+    monkeypatch.setattr(mmap, "mmap", Watched)
+    store = opened(tmp_path / "s")
+    fill(store, 3)
+    store.discard_up_to(1000)
+    assert not flushed
+    fill(store, 100)
+    assert flushed == [store._log._numbers]
     store.close()
