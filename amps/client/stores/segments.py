@@ -366,7 +366,6 @@ class SegmentLog:
     def _remove_discarded(self) -> None:
         while len(self._segments) > 1 and self._segments[0].following - 1 <= self.persisted:
             segment = self._segments.pop(0)
-            self._unsynced.discard(segment.path)
             if self._reading is not None and self._reading[0] is segment:
                 self._reading[1].close()
                 self._reading = None

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import mmap
 import os
 import random
 import shutil
@@ -394,6 +395,7 @@ def test_a_forked_child_has_a_closed_store(tmp_path: Path) -> None:
         child = os.fork()
         if child == 0:
             code = 1
+            signal.alarm(20)  # the lock of the parent's thread would block the child for ever
             try:
                 store.append(START, b"from the child")
             except StoreException as error:
@@ -568,4 +570,51 @@ def test_a_segment_that_cannot_be_removed_is_removed_later(
     monkeypatch.undo()
     store = opened(tmp_path / "s")
     assert (frames_of(store), len(segments(tmp_path / "s"))) == (expected(200), 1)
+    store.close()
+
+
+def test_an_empty_segment_that_could_not_be_continued_is_used_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died after it had made the file, and the disk was full when the next one started."""
+    store = opened(tmp_path / "s")
+    fill(store, 10)
+    store.close()
+    (tmp_path / "s" / f"{11:020}.seg").touch()
+    allocate = os.posix_fallocate
+
+    def no_room(fd: int, offset: int, size: int) -> None:
+        if size > 16:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    store = opened(tmp_path / "s")
+    monkeypatch.undo()
+    store.discard_up_to(10)
+    fill(store, 5)
+    store.close()
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(11, 16))
+    store.close()
+
+
+def test_a_gap_is_explained_on_the_disk_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements never wait for the disk; a segment after a gap does."""
+    flushed: list[object] = []
+
+    class Watched(mmap.mmap):
+        def flush(self, *arguments: int) -> None:
+            flushed.append(self)
+            super().flush(*arguments)
+
+    monkeypatch.setattr(mmap, "mmap", Watched)
+    store = opened(tmp_path / "s")
+    fill(store, 3)
+    store.discard_up_to(1000)
+    assert not flushed
+    fill(store, 100)
+    assert flushed == [store._log._numbers]
     store.close()
