@@ -13,7 +13,7 @@ from amps.client.payloads.plain import plain, text_value
 try:
     import orjson
 except ImportError:
-    orjson = None
+    orjson = None  # type: ignore[assignment]
 
 
 def dumps(obj: Any) -> bytes:
