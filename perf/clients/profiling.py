@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 from perf.clients.processors import of_servers
 from perf.pump import PeerError
 
+LINE = re.compile(r":\d+\)$")
+"""The number of a line, at the end of a frame."""
 SAMPLES_PER_S = 250
 SHOWN = 25
 STOP_S = 60.0
@@ -58,7 +61,7 @@ def summary(folded: str) -> str:
     total = 0
     for line in folded.splitlines():
         stack, _, samples = line.rpartition(" ")
-        frames = [frame.rpartition(":")[0] or frame for frame in stack.split(";")]
+        frames = [LINE.sub(")", frame) for frame in stack.split(";")]
         total += int(samples)
         own[frames[-1]] += int(samples)
         for frame in set(frames):

@@ -6,18 +6,14 @@ bits: orjson refuses to write them and reads them as floats, the standard librar
 
 import json
 import math
-from types import ModuleType
 from typing import Any, NoReturn
 
 from amps.client.payloads.plain import plain, text_value
 
-orjson: ModuleType | None
 try:
-    import orjson as _installed
+    import orjson
 except ImportError:
-    orjson = None
-else:
-    orjson = _installed
+    orjson = None  # type: ignore[assignment]
 
 
 def dumps(obj: Any) -> bytes:
