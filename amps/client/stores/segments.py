@@ -2,7 +2,8 @@
 
 - `lock`: locked with flock while a process uses the directory.
 - `state`: the format, the client's name and the run of the machine (boot id), as JSON; replaced by rename.
-- `numbers`: the last discarded number, and the last one that an fsync has covered, as u64; memory-mapped.
+- `numbers`: the last discarded number, the last one that an fsync has covered and the last one kept, as u64 in the
+  machine's byte order; memory-mapped, each written by one store instruction.
 - `<first number, 20 digits>.seg`: records `u32 length, u32 CRC, u64 number, frame`, little-endian. The CRC is
   `zlib.crc32(frame, number % 2**32)`. A segment is allocated in full and memory-mapped; zeros follow its last record.
 
@@ -10,8 +11,10 @@ Invariants:
 - A record is in the page cache when `append` returns: it survives the death of the process at any instant, without a
   system call for each message. Its header is written last, so that a torn record is recognised.
 - Numbers in a segment are consecutive. Only a rise of the floor makes a gap between segments; it discards all before.
-- A process can tear only the last record, so a bad record before it is damage. A crash of the machine can lose
-  everything that no fsync has covered: then numbers end before the first bad record.
+- A process can tear only the record after the last one in `numbers`, so a bad record before it is damage. A crash of
+  the machine can lose everything that no fsync has covered: then numbers end before the first bad record.
+- An exception that a signal handler raises, such as KeyboardInterrupt, leaves a record wholly added or not at all. The
+  interpreter runs handlers after calls only; in `append`, the last call adds the record.
 - The blocks of a segment are allocated before it is mapped: a full disk is an exception, never a SIGBUS.
 - The newest segment is kept even if all of it is discarded: numbers continue though `numbers` is lost.
 """
@@ -33,8 +36,8 @@ from amps.client.errors import StoreCorruptException, StoreException
 FORMAT = 1
 RECORD = struct.Struct("<IIQ")
 RECORD_BYTES = RECORD.size
-_NUMBER = struct.Struct("<Q")
-_DURABLE_AT = 8
+_PERSISTED, _DURABLE, _LAST = range(3)  # words of `numbers`
+_WORDS_BYTES = 3 * 8
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SEGMENT_NAME = re.compile(r"(\d{20})\.seg\Z")
 _pack_into = RECORD.pack_into
@@ -65,6 +68,13 @@ class Segment:
         at = number - self.first
         return self.base + (self.offsets[at] if at < len(self.offsets) else self.end)
 
+    def drop_from(self, number: int) -> None:
+        """Drop the records from this number on: an interrupted append wrote one that was never kept."""
+        at = number - self.first
+        if at < len(self.offsets):
+            self.end = self.offsets[at]
+            del self.offsets[at:]
+
 
 class SegmentLog:
     """Frames by consecutive numbers, in a directory. Not thread-safe, apart from `synced`."""
@@ -82,7 +92,7 @@ class SegmentLog:
         self._reading: tuple[Segment, mmap.mmap] | None = None
         self._unsynced: set[Path] = set()
         self._lock_fd = -1
-        self._numbers: mmap.mmap | None = None
+        self._numbers: memoryview[int] | None = None
 
     # Numbers
 
@@ -199,50 +209,53 @@ class SegmentLog:
         """Read all files. `crashed`: the machine may have crashed since they were written."""
         fd = os.open(self.path / "numbers", os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            os.posix_fallocate(fd, 0, 2 * _NUMBER.size)
-            self._numbers = mmap.mmap(fd, 2 * _NUMBER.size)
+            os.posix_fallocate(fd, 0, _WORDS_BYTES)
+            self._numbers = memoryview(mmap.mmap(fd, _WORDS_BYTES)).cast("Q")
         finally:
             os.close(fd)
-        self.persisted = _NUMBER.unpack_from(self._numbers)[0]
-        durable = _NUMBER.unpack_from(self._numbers, _DURABLE_AT)[0]
+        self.persisted, durable, kept = self._numbers
+        certain = durable if crashed else kept  # no record up to this number can be missing
         paths = sorted(self.path / name for name in os.listdir(self.path) if _SEGMENT_NAME.match(name))
-        base, whole = 0, True
-        while paths:
-            path = paths.pop(0)
-            segment = Segment(path, int(path.name[:20]), base)
-            last = self._segments[-1] if self._segments else None
-            if last is None:
-                self._note_persisted(segment.first - 1)
-            elif last.following != segment.first and self.persisted < segment.first - 1:
-                if crashed and last.following > durable:
-                    paths.insert(0, path)
-                    break
-                raise StoreCorruptException(
-                    f"{self.path}: {last.path.name} ends with number {last.following - 1}, but {path.name} follows"
-                    f" it: messages are missing. {_ADVICE}"
-                )
-            whole = _read(segment, not paths, durable if crashed else None)
-            self._segments.append(segment)
-            base += segment.end
-            if not whole:
-                break
         for path in paths:
-            os.unlink(path)  # behind the end that a crash of the machine has left
+            segment = Segment(path, int(path.name[:20]), 0)
+            last = self._segments[-1] if self._segments else None
+            if last is not None:
+                last.drop_from(segment.first)
+            following = max(last.following if last is not None else 1, self.persisted + 1)
+            if following < segment.first:
+                if crashed and last is None:
+                    self._note_persisted(segment.first - 1)  # only segments of discarded messages are ever deleted
+                elif crashed and following > durable:
+                    break
+                else:
+                    raise _missing(following, path)
+            if last is not None:
+                segment.base = last.base + last.end
+            _read(segment)
+            self._segments.append(segment)
         if self._segments:
             self.next_number = self._segments[-1].following
         self.next_number = max(self.next_number, self.persisted + 1)
+        if self.next_number <= certain:
+            where = f"{self._segments[-1].path}, byte {self._segments[-1].end}" if self._segments else "no segment"
+            raise StoreCorruptException(
+                f"the publish store {self.path} is damaged: messages {self.next_number} to {certain} are missing"
+                f" ({where}). {_ADVICE}"
+            )
+        for path in paths[len(self._segments) :]:
+            os.unlink(path)  # behind the end that a crash of the machine has left
+        self._numbers[_LAST] = self.next_number - 1
         self._remove_discarded()
         if self._segments and self._segments[-1].following == self.next_number:
-            self._continue(self._segments[-1], torn=not whole)
+            self._continue(self._segments[-1])
 
-    def _continue(self, segment: Segment, torn: bool) -> None:
+    def _continue(self, segment: Segment) -> None:
         """Append to a segment that exists, if the disk has room for its blocks."""
         fd = os.open(segment.path, os.O_RDWR)
         try:
             size = max(os.fstat(fd).st_size, self.segment_bytes)
-            if torn:
-                os.ftruncate(fd, segment.end)
-            os.posix_fallocate(fd, 0, size)  # a copying program may have made holes
+            os.ftruncate(fd, segment.end)  # no record behind the end may become valid again
+            os.posix_fallocate(fd, 0, size)
             self._map = mmap.mmap(fd, size)
         except OSError:
             return  # the next message goes to a new segment
@@ -263,7 +276,7 @@ class SegmentLog:
             self._reading[1].close()
             self._reading = None
         if self._numbers is not None:
-            self._numbers.close()
+            self._numbers.release()
             self._numbers = None
         self._segments = []
         self.next_number = self.persisted + 1
@@ -284,16 +297,19 @@ class SegmentLog:
         data = self._map
         data[at + 16 : end] = frame  # type: ignore[index]  # _begin_segment has made it
         _pack_into(data, at, length, crc32(frame, number & 0xFFFFFFFF), number)  # type: ignore[arg-type]
-        self._add_offset(at)
         self._end = end
         self.next_number = number + 1
+        self._add_offset(at)
+        self._numbers[_LAST] = number  # type: ignore[index]
 
     def _seal(self) -> None:
-        if self._map is not None:
-            self._map.close()
-            self._map = None
+        data = self._map
+        if data is not None:
             self._segments[-1].end = self._end
+            self._map = None
         self._end = self._limit = 0
+        if data is not None:
+            data.close()
 
     def _begin_segment(self, least_bytes: int) -> None:
         if not self.is_open:
@@ -307,8 +323,7 @@ class SegmentLog:
             raise StoreException(f"a message of {least_bytes} bytes is too large for the publish store")
         try:
             if last is not None and last.following != self.next_number:
-                assert self._numbers is not None
-                self._numbers.flush()  # it explains the gap, also after a crash of the machine
+                _sync(self.path / "numbers")  # it explains the gap, also after a crash of the machine
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
                 os.posix_fallocate(fd, 0, size)
@@ -346,7 +361,7 @@ class SegmentLog:
         if number > self.persisted:
             self.persisted = number
             assert self._numbers is not None
-            _NUMBER.pack_into(self._numbers, 0, number)
+            self._numbers[_PERSISTED] = number
 
     def _remove_discarded(self) -> None:
         while len(self._segments) > 1 and self._segments[0].following - 1 <= self.persisted:
@@ -390,7 +405,7 @@ class SegmentLog:
     def note_durable(self, number: int) -> None:
         """Note that an fsync has covered everything up to this number."""
         if self._numbers is not None:
-            _NUMBER.pack_into(self._numbers, _DURABLE_AT, number)
+            self._numbers[_DURABLE] = number
 
     def take_unsynced(self) -> set[Path]:
         """Return the files for `synced`; what is appended later needs another call."""
@@ -433,12 +448,16 @@ def _boot_id() -> str:
         return "unknown"
 
 
-def _read(segment: Segment, newest: bool, durable: int | None) -> bool:
-    """Find the records of a segment. False: it ends with a bad record, which a crash explains.
+def _missing(first: int, path: Path) -> StoreCorruptException:
+    last = int(path.name[:20]) - 1
+    return StoreCorruptException(
+        f"the publish store {path.parent} is damaged: messages {first} to {last}, before {path.name}, are missing."
+        f" {_ADVICE}"
+    )
 
-    The newest segment may end with a torn record. After a crash of the machine, `durable` is the last number on the
-    disk for sure: bad records may follow it.
-    """
+
+def _read(segment: Segment) -> None:
+    """Find the records of a segment, up to the first bad one."""
     data = segment.path.read_bytes()
     view = memoryview(data)
     at, size, number = 0, len(data), segment.first
@@ -451,40 +470,3 @@ def _read(segment: Segment, newest: bool, durable: int | None) -> bool:
         at = end
         number += 1
     segment.end = at
-    written = _end_of_written(data, at)
-    if written == at:
-        return True
-    if durable is not None and number > durable:
-        return False
-    if not newest or _has_record(data, at, written, number):
-        raise StoreCorruptException(f"{segment.path} is damaged at {at}. {_ADVICE}")
-    return False
-
-
-def _end_of_written(data: bytes, start: int) -> int:
-    """Return the end of the last bytes after `start` that are not zero; `start` if there are none."""
-    step = 2**20
-    zeros = bytes(step)
-    end = len(data)
-    while end - start >= step and data[end - step : end] == zeros:
-        end -= step
-    return start + len(data[start:end].rstrip(b"\0"))
-
-
-def _has_record(data: bytes, start: int, end: int, number: int) -> bool:
-    """Whether there is a whole record behind a bad one: then that is not the last one, which a crash tears."""
-    length, _, found = RECORD.unpack_from(data, start) if start + RECORD_BYTES <= len(data) else (0, 0, 0)
-    if found == number and start + RECORD_BYTES + length < end:
-        return True
-    upper = _NUMBER.pack(number)[3:]  # the next 2**24 numbers have these bytes, apart from those that carry
-    at = data.find(upper, start)
-    while 0 <= at < end:
-        record = at - 11  # the u64 starts 8 bytes into the record
-        if record > start:
-            length, crc, found = RECORD.unpack_from(data, record)
-            body = record + RECORD_BYTES
-            plausible = found > number and body + length <= len(data)
-            if plausible and crc32(data[body : body + length], found & 0xFFFFFFFF) == crc:
-                return True
-        at = data.find(upper, at + 1)
-    return False

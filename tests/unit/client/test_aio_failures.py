@@ -117,6 +117,26 @@ async def test_a_cancelled_publish_has_not_published() -> None:
         assert sent == list(range(1, begun))
 
 
+@pytest.mark.parametrize("call", ["publish", "delta_publish"])
+@run
+async def test_publishing_lets_other_tasks_run(call: str) -> None:
+    """Otherwise a loop of publishes would read no acknowledgement, and send no heartbeat."""
+    async with logged_on() as (client, _peer):
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        for _ in range(1000):
+            await getattr(client, call)("t", b"x" * 1000)
+        assert turns >= 8
+        task.cancel()
+
+
 @pytest.mark.parametrize("call", ["publish", "publish_nowait", "send"])
 @run
 async def test_another_thread_cannot_publish(call: str) -> None:
@@ -347,9 +367,9 @@ async def test_what_was_published_before_a_disconnect_arrives_although_the_serve
         logon = json.loads(await reader.readexactly(length))
         writer.write(encode({"c": "ack", "cid": logon["cid"], "a": "processed", "status": "success"}))
         await begin.wait()
-        writer.write(encode({"c": "p", "t": "t", "sids": "1"}, b"x") * 1000)
-        await asyncio.sleep(0.2)
+        writer.write(encode({"c": "p", "t": "t", "sids": "1"}, b"x") * 500_000)
         try:
+            await writer.drain()  # it reads only when the client has read
             while data := await reader.read(65536):
                 received.extend(data)
         finally:

@@ -4,14 +4,19 @@ import contextlib
 import errno
 import json
 import os
+import random
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import amps.client.stores.segments
 from amps.client import FilePublishStore, StoreCorruptException, StoreException, StoreFullException
 from tests.unit.client.stores.damage import (
     SEGMENT_BYTES,
@@ -60,7 +65,8 @@ def test_discarded_segments_are_deleted(tmp_path: Path) -> None:
     store.discard_up_to(200)
     assert len(segments(tmp_path / "s")) == 1
     store.close()
-    (tmp_path / "s" / "numbers").unlink()  # as after a crash of the machine
+    crashed_machine(tmp_path / "s")
+    (tmp_path / "s" / "numbers").unlink()
     store = opened(tmp_path / "s")
     fill(store, 1)
     assert store.highest_unpersisted() == 201
@@ -123,6 +129,7 @@ def test_a_record_torn_after_any_byte_is_dropped(tmp_path: Path) -> None:
     store = opened(tmp_path / "s")
     fill(store, 5)
     whole = segments(tmp_path / "s")[0].read_bytes()
+    numbers = (tmp_path / "s" / "numbers").read_bytes()
     start = store._log._end
     fill(store, 1)
     end = store._log._end
@@ -133,6 +140,7 @@ def test_a_record_torn_after_any_byte_is_dropped(tmp_path: Path) -> None:
     torn += [after[:at] + bytes(body - at) + after[body:] for at in range(start, body)]
     for data in torn:
         segments(tmp_path / "s")[0].write_bytes(data)
+        (tmp_path / "s" / "numbers").write_bytes(numbers)
         store = opened(tmp_path / "s")
         survived = 6 if data == after else 5
         assert frames_of(store) == expected(*range(1, survived + 1))
@@ -152,25 +160,101 @@ def test_a_damaged_byte_before_the_last_record_is_reported(tmp_path: Path) -> No
     data = first.read_bytes()
     for at in range(0, end, 7):
         first.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
-        with pytest.raises(StoreCorruptException, match=r"damaged at \d+\. Restore"):
+        with pytest.raises(StoreCorruptException, match=r"are missing.*\. Restore"):
             opened(tmp_path / "s")
     first.write_bytes(data)
     opened(tmp_path / "s").close()
 
 
-@pytest.mark.parametrize("hole", [0, 1])
-def test_a_hole_or_a_missing_segment_is_reported(tmp_path: Path, hole: int) -> None:
+@pytest.mark.parametrize("damage", ["hole", "empty tail", "first", "middle", "last", "all"])
+def test_a_hole_or_a_missing_segment_is_reported(tmp_path: Path, damage: str) -> None:
     store = opened(tmp_path / "s")
     fill(store, 200)
     store.close()
     files = segments(tmp_path / "s")
-    if hole:
-        data = files[-1].read_bytes()
+    data = files[-1].read_bytes()
+    gone = {"first": files[:1], "middle": files[1:2], "last": files[-1:], "all": files}.get(damage, [])
+    for path in gone:
+        path.unlink()
+    if damage == "hole":
         files[-1].write_bytes(data[:50] + bytes(300) + data[350:])
-    else:
-        files[1].unlink()
-    with pytest.raises(StoreCorruptException, match=r"damaged|messages are missing"):
+    elif damage == "empty tail":
+        files[-1].write_bytes(data[:50])
+    with pytest.raises(StoreCorruptException, match=r"messages \d+ to \d+.* are missing"):
         opened(tmp_path / "s")
+
+
+def test_a_missing_segment_of_discarded_messages_is_not_damage(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    fill(store, 200)
+    first = segments(tmp_path / "s")[0].read_bytes()
+    store.discard_up_to(190)
+    store.close()
+    (tmp_path / "s" / f"{1:020}.seg").write_bytes(first)  # as if the process had died before it was deleted
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(191, 201))
+    store.close()
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("call", ["crc32", "_pack_into", "_add_offset"])
+def test_an_interrupted_append_adds_a_record_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, large: bool
+) -> None:
+    """A handler of a signal, as that of Ctrl-C, runs after a call returns; it may raise."""
+
+    def interrupting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def interrupted(*args: Any) -> None:
+            function(*args)
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        return interrupted
+
+    store = opened(tmp_path / "s")
+    fill(store, 3)
+    owner = store._log if call == "_add_offset" else amps.client.stores.segments
+    monkeypatch.setattr(owner, call, interrupting(getattr(owner, call)))
+    with pytest.raises(KeyboardInterrupt):
+        store.append(START, body_of(4))
+    added = call == "_add_offset"
+    number = 5 if added else 4
+    body = b"x" * SEGMENT_BYTES if large else b"x"
+    assert store.append(START, body) == number
+    left = {**expected(*range(1, number)), number: frame_of(number, body)}
+    assert frames_of(store) == left
+    store.close()
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == left
+    assert store.append(START, b"") == number + 1
+    store.close()
+
+
+def test_signals_at_any_time_leave_the_store_usable(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def append_until_interrupted() -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, random.uniform(1e-4, 6e-4))
+        while True:
+            store.append(START, b"x" * 50)
+
+    store = opened(tmp_path / "s", segment_bytes=2**18)
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        for _ in range(300):
+            with pytest.raises(KeyboardInterrupt):
+                append_until_interrupted()
+            assert not store._lock.locked()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    count = store.unpersisted_count()
+    assert list(frames_of(store).items()) == [(n, frame_of(n, b"x" * 50)) for n in range(1, count + 1)]
+    store.close()
+    store = opened(tmp_path / "s")
+    assert store.unpersisted_count() in (count, count + 1)
+    store.close()
 
 
 @pytest.mark.parametrize("name", ["state", "no state"])
@@ -359,7 +443,7 @@ def test_a_store_opens_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     allocate = os.posix_fallocate
 
     def no_room(fd: int, offset: int, size: int) -> None:
-        if size > 16:
+        if size > 64:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         allocate(fd, offset, size)
 
@@ -385,6 +469,8 @@ def test_a_failed_fsync_stops_the_store(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.undo()
     with pytest.raises(StoreException, match="could not be written to the disk"):
         store.append(START, b"x")
+    with pytest.raises(StoreException, match="could not be written to the disk"):
+        store.sync(number)  # a thread that waited meanwhile: the second fsync does not report the lost pages
     store.close()
     store = opened(tmp_path / "s")
     assert store.append(START, b"x") == number + 1
