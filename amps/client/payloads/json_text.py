@@ -6,14 +6,18 @@ bits: orjson refuses to write them and reads them as floats, the standard librar
 
 import json
 import math
+from types import ModuleType
 from typing import Any, NoReturn
 
 from amps.client.payloads.plain import plain, text_value
 
+orjson: ModuleType | None
 try:
-    import orjson
+    import orjson as _installed
 except ImportError:
-    orjson = None  # type: ignore[assignment]
+    orjson = None
+else:
+    orjson = _installed
 
 
 def dumps(obj: Any) -> bytes:
