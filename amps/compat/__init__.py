@@ -64,6 +64,7 @@ from amps.client.errors import (
 from amps.compat.client import Client, ssl_init
 from amps.compat.commands import Command
 from amps.compat.constants import ConnectionStateListener, Reason
+from amps.compat.ha import HAClient
 from amps.compat.handlers import CMessageHandler
 from amps.compat.messages import Message
 from amps.compat.payloads import (
@@ -74,7 +75,8 @@ from amps.compat.payloads import (
     NVFIXBuilder,
     NVFIXShredder,
 )
-from amps.compat.stores import MemoryPublishStore
+from amps.compat.servers import DefaultServerChooser, ExponentialDelayStrategy, FixedDelayStrategy
+from amps.compat.stores import HybridPublishStore, MemoryBookmarkStore, MemoryPublishStore, PublishStore
 from amps.compat.streams import MessageStream
 
 __all__ = [
@@ -98,10 +100,15 @@ __all__ = [
     "ConnectionRefusedException",
     "ConnectionStateListener",
     "DefaultAuthenticator",
+    "DefaultServerChooser",
     "DisconnectedException",
     "DuplicateLogonException",
+    "ExponentialDelayStrategy",
     "FIXBuilder",
     "FIXShredder",
+    "FixedDelayStrategy",
+    "HAClient",
+    "HybridPublishStore",
     "InvalidBookmarkException",
     "InvalidOptionsException",
     "InvalidOrderByException",
@@ -110,6 +117,7 @@ __all__ = [
     "InvalidTransportOptionsException",
     "InvalidUriException",
     "LogonRequiredException",
+    "MemoryBookmarkStore",
     "MemoryPublishStore",
     "Message",
     "MessageStream",
@@ -120,6 +128,7 @@ __all__ = [
     "NameInUseException",
     "NotEntitledException",
     "PublishException",
+    "PublishStore",
     "PublishStoreGapException",
     "Reason",
     "RetryOperationException",

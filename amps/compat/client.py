@@ -16,7 +16,7 @@ from amps.client import Client as _Client
 from amps.client import Command as _Command
 from amps.client import ConnectionState as _State
 from amps.client import Message as _Message
-from amps.client.blocking.client import default_client_name
+from amps.client.frontend.settings import default_client_name
 from amps.compat.constants import Bookmarks
 from amps.compat.handlers import Handler, wrapped, wrapped_failed_write, wrapped_or_none
 from amps.compat.messages import Message
@@ -206,8 +206,9 @@ class Client:
                 handler = getattr(store, "resize_handler", None)
                 if handler is None:
                     raise
-                if handler(store, 2 * store.max_bytes):
-                    store.max_bytes *= 2
+                size = 2 * store.max_bytes
+                if handler(store, size):
+                    store.set_limit(size)
                 else:
                     time.sleep(_FULL_PAUSE_S)
 

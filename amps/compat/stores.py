@@ -5,8 +5,12 @@ handler is asked when it is reached: True doubles the limit, False means to wait
 """
 
 from collections.abc import Callable
+from os import PathLike
 from typing import Any
 
+from amps.client import FilePublishStore as _FilePublishStore
+from amps.client import HybridPublishStore as _HybridPublishStore
+from amps.client import MemoryBookmarkStore as _MemoryBookmarkStore
 from amps.client import MemoryPublishStore as _MemoryPublishStore
 from amps.compat.names import with_twins
 
@@ -28,8 +32,12 @@ class _Resizable:
     def set_resize_handler(self, handler: ResizeHandler | None) -> None:
         """Set the handler that decides whether the store may grow; None removes it, and the limit."""
         self.resize_handler = handler
-        self.max_bytes = None if handler is None else self._initial_bytes
+        self.set_limit(None if handler is None else self._initial_bytes)
         self.on_full = "wait" if handler is None else "raise"
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        raise NotImplementedError
 
     def get_error_on_publish_gap(self) -> bool:
         """Whether a server that lacks persisted messages of this client is refused."""
@@ -47,3 +55,48 @@ class MemoryPublishStore(_Resizable, _MemoryPublishStore):
     def __init__(self, initial_capacity: int = DEFAULT_BLOCKS, error_on_publish_gap: bool = False) -> None:
         _MemoryPublishStore.__init__(self, error_on_publish_gap=error_on_publish_gap)
         self._initial_bytes = initial_capacity * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
+        self.frames.max_bytes = max_bytes or 0
+
+
+@with_twins
+class PublishStore(_Resizable, _FilePublishStore):
+    """Keeps messages in files below the directory `path`; they survive the death of this process."""
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        blocks_per_realloc: int = DEFAULT_BLOCKS,
+        error_on_publish_gap: bool = False,
+    ) -> None:
+        _FilePublishStore.__init__(self, path, error_on_publish_gap=error_on_publish_gap)
+        self._initial_bytes = blocks_per_realloc * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
+
+
+@with_twins
+class HybridPublishStore(_Resizable, _HybridPublishStore):
+    """Keeps messages in memory up to a number, the oldest others in files. Those in memory die with this process."""
+
+    def __init__(self, path: str | PathLike[str], max_memory_messages: int = 100_000) -> None:
+        _HybridPublishStore.__init__(self, path, memory_messages=max_memory_messages)
+        self._initial_bytes = DEFAULT_BLOCKS * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
+
+
+@with_twins
+class MemoryBookmarkStore(_MemoryBookmarkStore):
+    """Remembers in memory which messages of bookmark subscriptions were processed."""
+
+    def get_oldest_bookmark_seq(self, sub_id: str) -> int:
+        """The position of the oldest message that is not discarded; 0 = none."""
+        return self.get_oldest_seq(sub_id)

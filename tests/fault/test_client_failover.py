@@ -1,22 +1,25 @@
 """A highly available publisher and subscriber while their server is killed and restarted again and again, under load.
 
 Nothing that was published is missing, and no message is handled twice: neither in the log nor by the subscriber. The
-publisher has a publish store, the subscriber a bookmark store, both in memory.
+publisher has a publish store, in memory or in files, the subscriber a bookmark store in memory.
 """
 
 import random
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from amps.client import (
     EPOCH,
     Client,
+    FilePublishStore,
     FixedDelayStrategy,
     HAClient,
     MemoryPublishStore,
     Message,
+    PublishStore,
 )
 from tests.support.server import ServerProcess, StartServer, wait_until
 
@@ -28,12 +31,11 @@ LOGGED = "^load/"
 class Load:
     """One client that publishes numbered messages, and one that handles them."""
 
-    def __init__(self, server: ServerProcess, seed: int) -> None:
+    def __init__(self, server: ServerProcess, seed: int, store: PublishStore) -> None:
         uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
         delays = FixedDelayStrategy(0.02)
         self.publisher = HAClient(
-            "load-publisher", uri, publish_store=MemoryPublishStore(max_bytes=1 << 20), delay_strategy=delays,
-            timeout=PATIENCE_S,
+            "load-publisher", uri, publish_store=store, delay_strategy=delays, timeout=PATIENCE_S
         )  # fmt: skip
         self.subscriber = HAClient(
             "load-subscriber", uri, delay_strategy=FixedDelayStrategy(0.02)
@@ -93,9 +95,9 @@ class Load:
         self.subscriber.close()
 
 
-def kill_in_turn(server: ServerProcess, seed: int, deaths: int) -> None:
+def kill_in_turn(server: ServerProcess, seed: int, store: PublishStore, deaths: int) -> None:
     chance = random.Random(seed)
-    load = Load(server, seed)
+    load = Load(server, seed, store)
     try:
         load.start()
         for _ in range(deaths):
@@ -120,17 +122,29 @@ def kill_in_turn(server: ServerProcess, seed: int, deaths: int) -> None:
         load.close()
 
 
-def test_fault_a_server_killed_and_restarted_under_load(start_server: StartServer) -> None:
-    """client.md §21 46, 53: three deaths; a new seed in each run, which is printed."""
+def store_of(kind: str, directory: Path) -> PublishStore:
+    if kind == "memory":
+        return MemoryPublishStore(max_bytes=1 << 20)
+    return FilePublishStore(directory / "store", max_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_fault_a_server_killed_and_restarted_under_load(
+    kind: str, start_server: StartServer, tmp_path: Path
+) -> None:
+    """client.md §21 46, 53: two deaths; a new seed in each run, which is printed."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
-    kill_in_turn(start_server(log_topics=(LOGGED,)), seed, 3)
+    kill_in_turn(start_server(log_topics=(LOGGED,)), seed, store_of(kind, tmp_path), 2)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_fault_a_server_killed_many_times_under_load(start_server: StartServer) -> None:
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_fault_a_server_killed_many_times_under_load(
+    kind: str, start_server: StartServer, tmp_path: Path
+) -> None:
     """client.md §21 46, 53: many deaths."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
-    kill_in_turn(start_server(log_topics=(LOGGED,)), seed, 30)
+    kill_in_turn(start_server(log_topics=(LOGGED,)), seed, store_of(kind, tmp_path), 25)

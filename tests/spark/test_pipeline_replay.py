@@ -295,19 +295,18 @@ def wait_for_messages(uri: str, prefix: str, count: int, run: PipelineRun) -> No
                 assert run.running, run.output()
 
 
-def test_a_replay_that_is_killed_and_repeated(tmp_path: Path, uri: str, prefix: str) -> None:
+def test_a_replay_that_is_killed_and_repeated(
+    spark: "SparkSession", tmp_path: Path, uri: str, prefix: str
+) -> None:
+    """The second run is in the session of the tests, which is as new to the log as any other process."""
     source = slow_log(tmp_path / "log")
-    options = (
-        source, "--uri", uri, "--to-prefix", prefix, "--run-id", "one", "--client-name",
-        prefix.replace("/", "_"), "--master", "local[1]",
-    )  # fmt: skip
-    with PipelineRun(tmp_path, "replay", *options) as run:
+    options = ("--to-prefix", prefix, "--run-id", "one", "--client-name", prefix.replace("/", "_"))
+    with PipelineRun(tmp_path, "replay", source, "--uri", uri, *options, "--master", "local[1]") as run:
         wait_for_messages(uri, prefix, 20, run)
         assert run.running, run.output()
         run.kill()
     assert 20 <= count_logged(uri, prefix) < 400
-    with PipelineRun(tmp_path, "replay", *options, "--pace", "max") as run:
-        said = run.finish()
+    said = replayed(source, uri, *options)
     assert re.search(r"published: 400 messages, \d+ of them by an earlier run\n", said)
     assert numbers(logged_rows(uri, f"^{re.escape(prefix)}")) == list(range(400))
 

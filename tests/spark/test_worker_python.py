@@ -37,7 +37,11 @@ def not_activated(directory: Path) -> dict[str, str]:
     python.chmod(0o755)
     java = shutil.which("java")
     (commands / "java").symlink_to(java or "/nowhere")
-    kept = {name: value for name, value in os.environ.items() if name in ("HOME", "JAVA_HOME", "LANG")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("HOME", "JAVA_HOME", "LANG", "SPARK_SUBMIT_OPTS")
+    }
     return {**kept, "PATH": f"{commands}:/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1"}
 
 

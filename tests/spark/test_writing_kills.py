@@ -1,4 +1,4 @@
-"""Exactly once when Python workers, the driver or the server die. Everything runs in processes of its own."""
+"""Exactly once when Python workers, the driver or the server die. What dies runs in processes of its own."""
 
 import json
 import os
@@ -15,8 +15,10 @@ if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
     pytest.skip("Java is not installed", allow_module_level=True)
 
 from amps.client import EPOCH, Client
+from tests.support import spark_jobs
 from tests.support.server import ServerProcess, StartServer
 from tests.support.spark_jobs import SparkJob
+from tests.support.spark_source import register
 from tests.support.written_rows import check_rows, logged_rows
 
 pytestmark = pytest.mark.timeout(600)
@@ -58,16 +60,16 @@ def test_python_workers_that_die(server: ServerProcess, tmp_path: Path) -> None:
     assert len({row.publisher_id for row in logged}) == 4
 
 
-def test_a_batch_whose_driver_is_killed(server: ServerProcess, tmp_path: Path) -> None:
-    """Run again with the same run_id, the batch adds what is missing."""
+def test_a_batch_whose_driver_is_killed(spark: Any, server: ServerProcess, tmp_path: Path) -> None:
+    """Run again with the same run_id, by another driver (the session of the tests), the batch adds what is missing."""
     batch: dict[str, Any] = {"rows": 20_000, "partitions": 4}
     options = options_for(server, run_id="monday")
     with SparkJob(tmp_path, "batch", **batch, options={**options, "pause_s": 0.1}) as job:
         wait_for_rows(server, 4_000, job)
         job.kill()
     assert 4_000 <= len(logged_rows(uri_of(server), TOPIC)) < 20_000
-    with SparkJob(tmp_path, "batch", **batch, options=options) as job:
-        job.finish()
+    register(spark)
+    spark_jobs.batch(spark, **batch, options=options)
     check_rows(uri_of(server), TOPIC, dict.fromkeys(range(4), 5000))
 
 

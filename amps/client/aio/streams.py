@@ -6,17 +6,23 @@ them.
 """
 
 import asyncio
+import warnings
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from amps.client.enums import Timeout
 from amps.client.errors import AMPSException, StreamException
+from amps.client.payloads.tables import Headers, arrow_maker, pandas_maker, read_async
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import Route
 from amps.client.protocol.message import Message
 from amps.client.protocol.options import OnFull, check_buffer
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 
 class QueueOwner(Protocol):
@@ -27,6 +33,9 @@ class QueueOwner(Protocol):
 
     def end_stream(self, route: Route) -> None:
         """End the subscription or query behind a stream."""
+
+    def end_stream_later(self, route: Route) -> None:
+        """Like end_stream, for a finaliser, which may run in any thread."""
 
     def ack(self, target: Message, *, options: str = "") -> None:
         """Acknowledge a queue message."""
@@ -116,8 +125,13 @@ class MessageQueue:
             self._latest.clear()
 
     def _wake(self) -> None:
-        for _ in range(min(len(self), len(self._waiters))):
-            self._release(self._waiters.popleft())
+        # The future of a cancelled or timed-out consumer may still be here: skip it, so that another one wakes.
+        wanted = len(self)
+        while wanted and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                wanted -= 1
 
     @staticmethod
     def _release(waiter: "asyncio.Future[None]") -> None:
@@ -142,6 +156,14 @@ class MessageQueue:
         if self._latest is None:
             return self._messages.popleft()
         return self._latest.popitem(last=False)[1]
+
+    def give_back(self, messages: list[Message]) -> None:
+        """Put messages that were taken in front of the others, in their order; newer ones of a key replace them."""
+        if self._latest is None:
+            self._messages.extendleft(reversed(messages))
+        else:
+            self._latest = OrderedDict([(self._key(m), m) for m in messages] + list(self._latest.items()))
+        self._wake()
 
     async def wait(self, timeout: Timeout = None) -> None:
         """Wait until there may be a message, the queue ends, or the time is over."""
@@ -181,6 +203,10 @@ class AsyncMessageStream(AsyncIterator[Message]):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "ended" if self._queue.ended else f"{self.depth} buffered"
         return f"<AsyncMessageStream {self.command.command} {self.command.topic!r} {self._route.id}: {state}>"
+
+    def __del__(self) -> None:
+        if not self.closed and not self._queue.ended:
+            self._owner.end_stream_later(self._route)
 
     async def __aenter__(self) -> Self:
         return self
@@ -303,6 +329,38 @@ class AsyncMessageStream(AsyncIterator[Message]):
         """Return all messages up to the end of the stream, as dictionaries."""
         return [message.to_dict() async for message in self]
 
+    async def to_pandas(
+        self,
+        *,
+        headers: Headers = (),
+        separator: str | None = ".",
+        max_messages: int | None = None,
+        timeout: Timeout = None,
+    ) -> "pandas.DataFrame":
+        """Return messages up to the end of the stream as a pandas.DataFrame; of a live stream, a batch of them.
+
+        `max_messages` and `timeout`, in seconds, limit a batch; the next call continues. With a limit, an error of the
+        stream ends the batch, and the next call raises it. For the rest see `amps.client.to_pandas`.
+        """
+        make = pandas_maker(headers, separator)
+        return make(await read_async(self, self._queue.give_back, max_messages, timeout))
+
+    async def to_arrow(
+        self,
+        *,
+        headers: Headers = (),
+        separator: str | None = ".",
+        schema: "pyarrow.Schema | None" = None,
+        max_messages: int | None = None,
+        timeout: Timeout = None,
+    ) -> "pyarrow.Table":
+        """Return messages up to the end of the stream as a pyarrow.Table; of a live stream, a batch of them.
+
+        `max_messages` and `timeout` are as for `to_pandas`. For the rest see `amps.client.to_arrow`.
+        """
+        make = arrow_maker(headers, separator, schema)
+        return make(await read_async(self, self._queue.give_back, max_messages, timeout))
+
     async def close(self) -> None:
         """End the subscription or query; safe to call again."""
         if not self.closed:
@@ -321,11 +379,24 @@ class StreamRequest:
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, AsyncMessageStream]]) -> None:
         self._begin = begin
         self._stream: AsyncMessageStream | None = None
+        self._used = False
+
+    def __del__(self) -> None:
+        if not self._used:
+            warnings.warn(
+                "a call that returns a stream was neither awaited nor used in `async with` or `async for`:"
+                " nothing was sent",
+                RuntimeWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def __await__(self) -> Generator[Any, None, AsyncMessageStream]:
+        self._used = True
         return self._begin().__await__()
 
     async def __aenter__(self) -> AsyncMessageStream:
+        self._used = True
         self._stream = await self._begin()
         return self._stream
 
@@ -333,7 +404,11 @@ class StreamRequest:
         if self._stream is not None:
             await self._stream.close()
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[Message]:
+        self._used = True
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Message]:
         stream = await self._begin()
         try:
             async for message in stream:

@@ -9,7 +9,7 @@ needed.
 import importlib
 import inspect
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from amps.client.enums import Timeout
@@ -130,24 +130,67 @@ def read(
     With a limit, an error of the stream ends the batch if messages were read before; the next call raises it. Without a
     limit the error is raised, since the messages before it are not the whole stream.
     """
-    if max_messages is not None:
-        check_number("max_messages", max_messages, least=1)
-    seconds = check_timeout(timeout)
-    deadline = None if seconds is None else time.monotonic() + seconds
-    messages: list[Message] = []
+    batch = _Batch(max_messages, timeout)
     try:
-        while max_messages is None or len(messages) < max_messages:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            message = source.get(left)
-            if message is None:
-                break
-            messages.append(message)
+        while batch.open:
+            batch.add(source.get(batch.left_s()))
     except EOFError:
         pass
     except AMPSException:
-        if not messages or (max_messages is None and deadline is None):
+        if not batch.partial:
             raise
-    return messages
+    return batch.messages
+
+
+async def read_async(
+    source: Source[Awaitable[Message | None]],
+    give_back: Callable[[list[Message]], object],
+    max_messages: int | None = None,
+    timeout: Timeout = None,
+) -> list[Message]:
+    """Like `read`, for a stream of the asyncio client. If it is cancelled, the stream gets its messages back."""
+    batch = _Batch(max_messages, timeout)
+    try:
+        while batch.open:
+            batch.add(await source.get(batch.left_s()))
+    except EOFError:
+        pass
+    except AMPSException:
+        if not batch.partial:
+            raise
+    except BaseException:
+        give_back(batch.messages)
+        raise
+    return batch.messages
+
+
+class _Batch:
+    """The messages of a batch, and its limits."""
+
+    def __init__(self, max_messages: int | None, timeout: Timeout) -> None:
+        if max_messages is not None:
+            check_number("max_messages", max_messages, least=1)
+        seconds = check_timeout(timeout)
+        self.messages: list[Message] = []
+        self.open = True
+        self._max_messages = max_messages
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+
+    @property
+    def partial(self) -> bool:
+        """Whether the messages before an error are a batch of their own."""
+        limited = self._max_messages is not None or self._deadline is not None
+        return limited and bool(self.messages)
+
+    def left_s(self) -> float | None:
+        """The seconds left for the next message; None = no limit."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def add(self, message: Message | None) -> None:
+        """Add a message; None, or the last one allowed, ends the batch."""
+        if message is not None:
+            self.messages.append(message)
+        self.open = message is not None and len(self.messages) != self._max_messages
 
 
 def _package(name: str, call: str) -> Any:

@@ -5,7 +5,10 @@ the highest number up to which everything is discarded. Messages leave the store
 discarded, so memory holds what the application has not processed yet, and what it has processed out of order.
 
 The store numbers of the messages kept are consecutive, so the oldest is found, and removed, without a search. The
-numbers of one publisher arrive in ascending order, as in every log.
+numbers of one publisher arrive in ascending order, as in every log, unless a subscription is replaced by one that
+begins earlier. Then a point stays below the messages that arrived late, until they are processed.
+
+Invariant: a point is never at or above the number of a message kept.
 
 What may not live here: files (`bookmark_file`, `bookmark_ring`) and adapters (`recovery`).
 """
@@ -37,7 +40,7 @@ def parse_bookmark(bookmark: str | None) -> Key | None:
 class _Publisher:
     """What a subscription knows of one publisher."""
 
-    __slots__ = ("kept", "name", "point", "start")
+    __slots__ = ("beyond", "disordered", "highest", "kept", "name", "point", "reached", "start")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,6 +49,26 @@ class _Publisher:
         """The number from which to begin, of an earlier run whose messages are not known."""
         self.kept: dict[int, int] = {}
         """The store number of each message kept, by the publisher's number."""
+        self.highest = -1
+        """The highest number that has arrived."""
+        self.disordered = False
+        """Whether a message kept arrived after one with a higher number."""
+        self.reached = -1
+        """Where the point goes when the messages kept allow it."""
+        self.beyond: set[int] = set()
+        """Numbers above the point that were processed."""
+
+    def raise_point(self, number: int) -> None:
+        """Move the point to a number, or as far as the messages kept allow."""
+        self.reached = max(self.reached, number)
+        target = min(self.reached, min(self.kept) - 1) if self.kept else self.reached
+        if target < number and number not in self.kept:
+            self.beyond.add(number)
+        if target > self.point:
+            self.point = target
+            self.beyond = {above for above in self.beyond if above > target}
+        if not self.kept:
+            self.disordered = False
 
 
 class Progress:
@@ -75,11 +98,15 @@ class Progress:
         publisher = self._publishers.get(key[0]) or self._publisher(key[0])
         seq = publisher.kept.get(number)
         if seq is None:
-            if number <= publisher.point:
+            if number <= publisher.point or number in publisher.beyond:
                 return 0
             seq = self.last = self.last + 1
             publisher.kept[number] = seq
             self._kept[seq] = (publisher, number)
+            if number > publisher.highest:
+                publisher.highest = number
+            else:
+                publisher.disordered = True
         elif self._old:
             self._old.discard(seq)
         return seq
@@ -89,7 +116,7 @@ class Progress:
         publisher = self._publishers.get(key[0])
         if publisher is None:
             return False
-        if key[1] <= publisher.point:
+        if key[1] <= publisher.point or key[1] in publisher.beyond:
             return True
         seq = publisher.kept.get(key[1])
         return seq is not None and (seq not in self._old or seq in self._done)
@@ -138,7 +165,9 @@ class Progress:
         seq = self.oldest
         publisher, number = self._kept.pop(seq)
         del publisher.kept[number]
-        if number > publisher.point:
+        if publisher.disordered:
+            publisher.raise_point(number)
+        elif number > publisher.point:
             publisher.point = number
         self.oldest = seq + 1
         if self._old:
@@ -157,8 +186,7 @@ class Progress:
     def _raise_point(self, bookmarks: str) -> None:
         for key in map(parse_bookmark, bookmarks.split(",")):
             if key is not None:
-                publisher = self._publisher(key[0])
-                publisher.point = max(publisher.point, key[1])
+                self._publisher(key[0]).raise_point(key[1])
 
     def restore(self, point: str) -> None:
         """Begin at the recovery point of an earlier run."""

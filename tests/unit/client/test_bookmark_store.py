@@ -501,3 +501,42 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("something else entirely")
     with pytest.raises(StoreCorruptException, match="not the file"):
         FileBookmarkStore(tmp_path / "other")
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_a_message_that_arrives_after_a_later_one_is_not_passed_over(kind: str, pruned: bool, tmp_path: Path) -> None:
+    """A replaced subscription may begin earlier than the one before it."""
+    store: Any = MemoryBookmarkStore() if kind == "memory" else FileBookmarkStore(tmp_path / "s")
+    third, _second = receive(store, "7|3|", "7|2|")
+    store.discard("S", third)
+    assert store.get_most_recent("S") == "7|1|"
+    if kind == "file":
+        if pruned:
+            store.prune()
+        store.close()
+        store = FileBookmarkStore(tmp_path / "s")
+    else:
+        store.released("S")
+    assert not store.is_discarded(message("7|2|"))
+    assert kind == "file" or store.is_discarded(message("7|3|"))
+    second = store.log(message("7|2|"))
+    store.discard("S", second)
+    assert store.get_most_recent("S") == ("7|3|" if kind == "memory" or not pruned else "7|2|")
+    assert receive(store, "7|4|")
+    store.close()
+
+
+def test_a_persisted_bookmark_does_not_pass_over_a_message_that_arrives_after_it(tmp_path: Path) -> None:
+    store = FileBookmarkStore(tmp_path / "s")
+    (first,) = receive(store, "7|1|")
+    store.persisted("S", "8|50|")
+    receive(store, "8|45|")
+    store.discard("S", first)
+    assert store.get_most_recent("S") == "7|1|,8|44|"
+    store.prune()
+    store.close()
+    store = FileBookmarkStore(tmp_path / "s")
+    assert store.get_most_recent("S") == "7|1|,8|44|"
+    assert not store.is_discarded(message("8|45|"))
+    store.close()

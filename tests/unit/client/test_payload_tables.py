@@ -1,5 +1,6 @@
 """Messages and streams as tables of pandas and pyarrow."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from amps.client.payloads.codecs import Codec, codec_for
 from amps.client.payloads.tables import read
 from tests.unit.client.peer import Connection
 from tests.unit.client.talk import LoggedOn, stream_of
+from tests.unit.client.test_aio import logged_on as logged_on_async
+from tests.unit.client.test_aio import run
 
 
 class Owner:
@@ -200,3 +203,47 @@ def test_reading_ends_with_the_stream() -> None:
 
     assert len(read(Ending())) == 2
     assert read(Ending(), 5, 1) == []
+
+
+# The asyncio client
+
+
+@run
+async def test_asyncio_streams_are_read_in_batches() -> None:
+    async with logged_on_async() as (client, peer):
+        stream = await client.subscribe("t", sub_id="S")
+        for number in (1, 2, 3):
+            peer.publish("S", json.dumps({"n": number}).encode())
+        assert (await stream.to_arrow(max_messages=2)).to_pydict() == {"n": [1, 2]}
+        assert (await stream.to_pandas(max_messages=1))["n"].tolist() == [3]
+        assert (await stream.to_pandas(timeout=0.05)).shape == (0, 0)
+        peer.publish("S", b'{"n":4}')
+        while not stream.depth:
+            await asyncio.sleep(0)
+        peer.kill()
+        assert (await stream.to_arrow(timeout=20)).to_pydict() == {"n": [4]}
+        with pytest.raises(DisconnectedException):
+            await stream.to_arrow(timeout=20)
+
+
+@pytest.mark.parametrize("conflate", [False, True])
+@run
+async def test_a_batch_that_is_cancelled_loses_no_message(conflate: bool) -> None:
+    """client.md §19.6: the messages that the call has taken are the first that the next one returns."""
+    async with logged_on_async() as (client, peer):
+        stream = await client.subscribe("t", sub_id="S")
+        if conflate:
+            stream.conflate()
+        for number in (1, 2):
+            peer.publish("S", json.dumps({"n": number}).encode(), k=str(number))
+        reading = asyncio.create_task(stream.to_arrow(max_messages=3))
+        while not stream.depth:
+            await asyncio.sleep(0)
+        while stream.depth:
+            await asyncio.sleep(0)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert stream.depth == 2
+        peer.publish("S", b'{"n":3}', k="3")
+        assert (await stream.to_arrow(max_messages=3)).to_pydict() == {"n": [1, 2, 3]}

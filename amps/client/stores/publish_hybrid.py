@@ -1,0 +1,169 @@
+"""A publish store in memory with a bound, whose oldest messages go to files (client.md §8, §19.7).
+
+Invariant: the messages in the files come before those in memory. The numbers of both together are consecutive.
+"""
+
+import threading
+from collections.abc import Callable
+from os import PathLike
+from typing import Any
+
+from amps.client.errors import PublishStoreGapException, StoreException, StoreFullException
+from amps.client.protocol.command import Command, command_from_frame
+from amps.client.protocol.store_interfaces import OnFullStore
+from amps.client.protocol.traffic import FrameLog
+from amps.client.stores.publish_file import FilePublishStore
+
+SPILL_MESSAGES = 16
+"""How many messages one publish moves to the files: no publish takes long."""
+
+
+class HybridPublishStore:
+    """Keeps up to `memory_messages` messages in memory; beyond that, the oldest go to files.
+
+    Each publish then moves some, until `low_watermark` are in memory, by default half of `memory_messages`. Messages in
+    memory do not survive the death of this process; `close` writes them to the files. The other arguments are those
+    of FilePublishStore.
+    """
+
+    keeps_name = True
+    """The directory belongs to the client's name, so the client must have the same in each run."""
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        memory_messages: int = 100_000,
+        low_watermark: int | None = None,
+        **file_args: Any,
+    ) -> None:
+        if memory_messages < 1:
+            raise ValueError(f"memory_messages must be positive: {memory_messages}")
+        self.memory_messages = memory_messages
+        self.low_watermark = memory_messages // 2 if low_watermark is None else low_watermark
+        if not 0 <= self.low_watermark < memory_messages:
+            raise ValueError(f"low_watermark must lie between 0 and {memory_messages - 1}: {low_watermark}")
+        self._file = FilePublishStore(path, **file_args)
+        self.path = self._file.path
+        self.sync_waits = self._file.sync_waits
+        self.max_bytes = self._file.max_bytes
+        self.on_full: OnFullStore = self._file.on_full
+        self.error_on_publish_gap = self._file.error_on_publish_gap
+        self._memory = FrameLog()
+        self._lock = threading.Lock()
+        self._spilling = False
+        self._listener: Callable[[int], None] | None = None
+
+    def open(self, client_name: str) -> None:
+        """Lock the directory and recover the messages in the files. Raises as FilePublishStore.open does."""
+        with self._lock:
+            if self._file.is_open:
+                self._file.open(client_name)  # the same name, or refused
+                return
+            self._file.open(client_name)
+            self._memory = FrameLog()
+            self._memory.raise_next(self._file.next_number)
+
+    def store(self, command: Command) -> int:
+        command.sequence = self.append(*command.numbered_parts())
+        return command.sequence
+
+    def append(self, start: bytes, body: bytes) -> int:
+        """Number and keep a frame; return its number.
+
+        Raises StoreFullException at `max_bytes`, StoreException if messages must go to files and the disk is full.
+        """
+        with self._lock:
+            if not self._file.is_open:
+                raise StoreException(f"the publish store {self.path} is not open; call open(name)")
+            if self.max_bytes is not None and self._kept_bytes() >= self.max_bytes:
+                raise StoreFullException(
+                    f"the publish store holds {self._kept_bytes()} of {self.max_bytes} bytes"
+                )
+            if self._spilling or self._memory.count >= self.memory_messages:
+                self._spill(max(self.low_watermark, self._memory.count - SPILL_MESSAGES))
+                self._spilling = self._memory.count > self.low_watermark
+            return self._memory.append(start, body)
+
+    def _kept_bytes(self) -> int:
+        return self._memory.kept_bytes + self._file.kept_bytes
+
+    def _spill(self, left: int) -> None:
+        """Move the oldest messages from memory to the files, until `left` are in memory."""
+        memory = self._memory
+        first = memory.lowest
+        try:
+            for number in range(first, first + memory.count - left):
+                frame = memory.frame(number)
+                assert frame is not None
+                self._file.append_frame(frame, number)
+        finally:
+            memory.drop_up_to(self._file.next_number - 1)
+
+    def sync(self, sequence: int) -> None:
+        """Make messages in the files durable, as FilePublishStore does; messages in memory are not."""
+        self._file.sync(min(sequence, self._file.next_number - 1))
+
+    def discard_up_to(self, sequence: int) -> None:
+        with self._lock:
+            persisted = self._file.last_persisted()
+            if sequence < persisted:
+                if self.error_on_publish_gap:
+                    raise PublishStoreGapException(
+                        f"the server has persisted up to {sequence} of this client, another server up to"
+                        f" {persisted}: this server lags behind"
+                    )
+                return
+            self._file.discard_up_to(sequence)
+            self._memory.drop_up_to(sequence)
+            self._memory.raise_next(sequence + 1)
+            listener = self._listener
+        if listener is not None:
+            listener(sequence)
+
+    def replay(self, replayer: Callable[[bytes, int], None]) -> None:
+        for sequence in range(self._file.last_persisted() + 1, self._memory.next_number):
+            self.replay_single(replayer, sequence)
+
+    def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
+        frame = self._frame(sequence)
+        if frame is None:
+            return False
+        replayer(frame, sequence)
+        return True
+
+    def find(self, sequence: int) -> Command | None:
+        frame = self._frame(sequence)
+        return None if frame is None else command_from_frame(frame)
+
+    def _frame(self, sequence: int) -> bytes | None:
+        with self._lock:
+            return self._memory.frame(sequence) or self._file.frame(sequence)
+
+    def unpersisted_count(self) -> int:
+        with self._lock:
+            return self._memory.count + self._file.unpersisted_count()
+
+    def lowest_unpersisted(self) -> int:
+        with self._lock:
+            return self._file.lowest_unpersisted() or self._memory.lowest
+
+    def highest_unpersisted(self) -> int:
+        with self._lock:
+            return self._memory.next_number - 1 if self._memory.count else self._file.highest_unpersisted()
+
+    def last_persisted(self) -> int:
+        return self._file.last_persisted()
+
+    def set_discard_listener(self, fn: Callable[[int], None] | None) -> None:
+        self._listener = fn
+
+    def close(self) -> None:
+        """Write the messages in memory to the files and release the directory; the messages stay there."""
+        with self._lock:
+            try:
+                if self._file.is_open:
+                    self._spill(0)
+            finally:
+                self._memory.clear()
+                self._file.close()

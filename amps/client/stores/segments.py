@@ -1,0 +1,490 @@
+"""Numbered frames in a directory: the files of the file and hybrid publish stores (client.md §19.7).
+
+- `lock`: locked with flock while a process uses the directory.
+- `state`: the format, the client's name and the run of the machine (boot id), as JSON; replaced by rename.
+- `numbers`: the last discarded number, and the last one that an fsync has covered, as u64; memory-mapped.
+- `<first number, 20 digits>.seg`: records `u32 length, u32 CRC, u64 number, frame`, little-endian. The CRC is
+  `zlib.crc32(frame, number % 2**32)`. A segment is allocated in full and memory-mapped; zeros follow its last record.
+
+Invariants:
+- A record is in the page cache when `append` returns: it survives the death of the process at any instant, without a
+  system call for each message. Its header is written last, so that a torn record is recognised.
+- Numbers in a segment are consecutive. Only a rise of the floor makes a gap between segments; it discards all before.
+- A process can tear only the last record, so a bad record before it is damage. A crash of the machine can lose
+  everything that no fsync has covered: then numbers end before the first bad record.
+- The blocks of a segment are allocated before it is mapped: a full disk is an exception, never a SIGBUS.
+- The newest segment is kept even if all of it is discarded: numbers continue though `numbers` is lost.
+"""
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import re
+import struct
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+from amps.client.errors import StoreCorruptException, StoreException
+
+FORMAT = 1
+RECORD = struct.Struct("<IIQ")
+RECORD_BYTES = RECORD.size
+_NUMBER = struct.Struct("<Q")
+_DURABLE_AT = 8
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_SEGMENT_NAME = re.compile(r"(\d{20})\.seg\Z")
+_pack_into = RECORD.pack_into
+
+
+class Segment:
+    """One file of records."""
+
+    __slots__ = ("base", "end", "first", "offsets", "path")
+
+    def __init__(self, path: Path, first: int, base: int) -> None:
+        self.path = path
+        self.first = first
+        self.base = base
+        """The sum of the bytes of all segments before this one."""
+        self.offsets = array("I")
+        """Where each record starts."""
+        self.end = 0
+        """Where the last record ends."""
+
+    @property
+    def following(self) -> int:
+        """The number after the last one."""
+        return self.first + len(self.offsets)
+
+    def position(self, number: int) -> int:
+        """The bytes of all records before this number, in this segment and those before it."""
+        at = number - self.first
+        return self.base + (self.offsets[at] if at < len(self.offsets) else self.end)
+
+
+class SegmentLog:
+    """Frames by consecutive numbers, in a directory. Not thread-safe, apart from `synced`."""
+
+    def __init__(self, path: Path, segment_bytes: int) -> None:
+        self.path = path
+        self.segment_bytes = segment_bytes
+        self.next_number = 1
+        self.persisted = 0
+        """The highest number that is discarded."""
+        self._segments: list[Segment] = []
+        self._add_offset: Callable[[int], None] = array("I").append  # to the newest segment
+        self._map: mmap.mmap | None = None  # of the newest segment, if it has room
+        self._end = self._limit = 0  # in that map
+        self._reading: tuple[Segment, mmap.mmap] | None = None
+        self._unsynced: set[Path] = set()
+        self._lock_fd = -1
+        self._numbers: mmap.mmap | None = None
+
+    # Numbers
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process uses the directory."""
+        return self._lock_fd >= 0
+
+    @property
+    def lowest(self) -> int:
+        """The lowest number kept; 0 = none."""
+        return self.persisted + 1 if self.count else 0
+
+    @property
+    def count(self) -> int:
+        """The number of frames kept."""
+        return self.next_number - 1 - self.persisted
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of all records that are not discarded."""
+        if not self.count:
+            return 0
+        newest = self._segments[-1]
+        end = self._end if self._map is not None else newest.end
+        return newest.base + end - self._segment_of(self.lowest).position(self.lowest)
+
+    def _segment_of(self, number: int) -> Segment:
+        for segment in reversed(self._segments):
+            if segment.first <= number:
+                return segment
+        raise AssertionError(f"{number} is before the first segment")
+
+    # Opening and closing
+
+    def open(self, client_name: str) -> None:
+        """Lock the directory, create it if it is missing, and recover what it holds.
+
+        Raises StoreException if another process uses it, it belongs to another name, or it cannot be used;
+        StoreCorruptException if a file is damaged.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+            try:
+                boot = _boot_id()
+                crashed = self._owned_by(client_name) != boot
+                self._recover(crashed)
+                if crashed:
+                    state = {"format": FORMAT, "client": client_name, "boot": boot}
+                    self._replace(self.path / "state", json.dumps(state).encode() + b"\n")
+            except BaseException:
+                self.close()
+                raise
+        except OSError as error:
+            raise StoreException(f"the publish store {self.path} cannot be opened: {error}") from error
+
+    def _acquire(self) -> None:
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError:
+            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise StoreException(
+                f"the publish store {self.path} is in use by process {holder}; close it there, or give this client"
+                " another directory"
+            ) from None
+        except OSError:
+            os.close(fd)
+            raise
+        self._lock_fd = fd
+
+    def _owned_by(self, client_name: str) -> str | None:
+        """Check that the directory belongs to this client, or to none; return the run of the machine that used it."""
+        state = self.path / "state"
+        try:
+            text = state.read_bytes()
+        except FileNotFoundError:
+            if any(_SEGMENT_NAME.match(name) for name in os.listdir(self.path)):
+                raise StoreCorruptException(
+                    f"{state} is missing, but there are segments; restore it, or remove the directory and lose the"
+                    " messages in it"
+                ) from None
+            return None
+        try:
+            fields = json.loads(text)
+            written, owner, boot = fields["format"], fields["client"], fields["boot"]
+        except (ValueError, KeyError, TypeError):
+            raise StoreCorruptException(
+                f"{state} is damaged; restore it: the client's name is in it"
+            ) from None
+        if written != FORMAT:
+            raise StoreException(f"{state} has format {written!r}; this version reads format {FORMAT} only")
+        if owner != client_name:
+            raise StoreException(
+                f"the publish store {self.path} belongs to client {owner!r}; give client {client_name!r} another"
+                f" directory, or name the client {owner!r}"
+            )
+        return str(boot)
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        new = path.with_name(path.name + ".new")
+        with open(new, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+        _sync(self.path)
+
+    def _recover(self, crashed: bool) -> None:
+        """Read all files. `crashed`: the machine may have crashed since they were written."""
+        fd = os.open(self.path / "numbers", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            os.posix_fallocate(fd, 0, 2 * _NUMBER.size)
+            self._numbers = mmap.mmap(fd, 2 * _NUMBER.size)
+        finally:
+            os.close(fd)
+        self.persisted = _NUMBER.unpack_from(self._numbers)[0]
+        durable = _NUMBER.unpack_from(self._numbers, _DURABLE_AT)[0]
+        paths = sorted(self.path / name for name in os.listdir(self.path) if _SEGMENT_NAME.match(name))
+        base, whole = 0, True
+        while paths:
+            path = paths.pop(0)
+            segment = Segment(path, int(path.name[:20]), base)
+            last = self._segments[-1] if self._segments else None
+            if last is None:
+                self._note_persisted(segment.first - 1)
+            elif last.following != segment.first and self.persisted < segment.first - 1:
+                if crashed and last.following > durable:
+                    paths.insert(0, path)
+                    break
+                raise StoreCorruptException(
+                    f"{self.path}: {last.path.name} ends with number {last.following - 1}, but {path.name} follows"
+                    f" it: messages are missing. {_ADVICE}"
+                )
+            whole = _read(segment, not paths, durable if crashed else None)
+            self._segments.append(segment)
+            base += segment.end
+            if not whole:
+                break
+        for path in paths:
+            os.unlink(path)  # behind the end that a crash of the machine has left
+        if self._segments:
+            self.next_number = self._segments[-1].following
+        self.next_number = max(self.next_number, self.persisted + 1)
+        self._remove_discarded()
+        if self._segments and self._segments[-1].following == self.next_number:
+            self._continue(self._segments[-1], torn=not whole)
+
+    def _continue(self, segment: Segment, torn: bool) -> None:
+        """Append to a segment that exists, if the disk has room for its blocks."""
+        fd = os.open(segment.path, os.O_RDWR)
+        try:
+            size = max(os.fstat(fd).st_size, self.segment_bytes)
+            if torn:
+                os.ftruncate(fd, segment.end)
+            os.posix_fallocate(fd, 0, size)  # a copying program may have made holes
+            self._map = mmap.mmap(fd, size)
+        except OSError:
+            return  # the next message goes to a new segment
+        finally:
+            os.close(fd)
+        self._add_offset, self._end, self._limit = segment.offsets.append, segment.end, size
+        self._unsynced.add(segment.path)
+
+    def abandon(self) -> None:
+        """Forget the directory in a forked child, which has copies of the descriptors and maps of its parent."""
+        self._unsynced.clear()
+        self.close()
+
+    def close(self) -> None:
+        """Release the directory; what it holds stays there."""
+        self._seal()
+        if self._reading is not None:
+            self._reading[1].close()
+            self._reading = None
+        if self._numbers is not None:
+            self._numbers.close()
+            self._numbers = None
+        self._segments = []
+        self.next_number = self.persisted + 1
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    # Writing
+
+    def append(self, frame: bytes, number: int) -> None:
+        """Keep a frame under the next number. Raises StoreException, and keeps nothing, if the disk is full."""
+        at = self._end
+        length = len(frame)
+        end = at + 16 + length
+        if end > self._limit:
+            self._begin_segment(RECORD_BYTES + length)
+            at, end = 0, RECORD_BYTES + length
+        data = self._map
+        data[at + 16 : end] = frame  # type: ignore[index]  # _begin_segment has made it
+        _pack_into(data, at, length, crc32(frame, number & 0xFFFFFFFF), number)  # type: ignore[arg-type]
+        self._add_offset(at)
+        self._end = end
+        self.next_number = number + 1
+
+    def _seal(self) -> None:
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+            self._segments[-1].end = self._end
+        self._end = self._limit = 0
+
+    def _begin_segment(self, least_bytes: int) -> None:
+        if not self.is_open:
+            raise StoreException(
+                f"the publish store {self.path} is not open; give it to a client, or call open(name)"
+            )
+        last = self._segments[-1] if self._segments else None
+        path = self.path / f"{self.next_number:020}.seg"
+        size = max(self.segment_bytes, least_bytes)
+        if size >= 2**32:
+            raise StoreException(f"a message of {least_bytes} bytes is too large for the publish store")
+        try:
+            if last is not None and last.following != self.next_number:
+                assert self._numbers is not None
+                self._numbers.flush()  # it explains the gap, also after a crash of the machine
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
+            try:
+                os.posix_fallocate(fd, 0, size)
+                data = mmap.mmap(fd, size)
+            except OSError:
+                os.unlink(path)
+                raise
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StoreException(
+                f"the publish store {self.path} cannot allocate {size} bytes: {error}; it keeps its {self.count}"
+                " messages, and takes new ones when there is room"
+            ) from error
+        self._seal()
+        if last is not None and last.first == self.next_number:
+            self._segments.pop()  # the same file
+        segment = Segment(path, self.next_number, last.base + last.end if last is not None else 0)
+        self._segments.append(segment)
+        self._add_offset, self._map, self._limit = segment.offsets.append, data, size
+        self._unsynced |= {path, self.path}
+        self._remove_discarded()
+
+    def discard_up_to(self, number: int) -> None:
+        """Discard all frames up to a number. After one above all known ones, numbering continues above it."""
+        if number <= self.persisted:
+            return
+        self._note_persisted(number)
+        if number >= self.next_number:
+            self._seal()
+            self.next_number = number + 1
+        self._remove_discarded()
+
+    def _note_persisted(self, number: int) -> None:
+        if number > self.persisted:
+            self.persisted = number
+            assert self._numbers is not None
+            _NUMBER.pack_into(self._numbers, 0, number)
+
+    def _remove_discarded(self) -> None:
+        while len(self._segments) > 1 and self._segments[0].following - 1 <= self.persisted:
+            segment = self._segments.pop(0)
+            self._unsynced.discard(segment.path)
+            if self._reading is not None and self._reading[0] is segment:
+                self._reading[1].close()
+                self._reading = None
+            with contextlib.suppress(OSError):  # the next opening tries again
+                os.unlink(segment.path)
+
+    # Reading
+
+    def frame(self, number: int) -> bytes | None:
+        """Return the frame with this number; None if it is not kept. Raises StoreException if it cannot be read."""
+        if not self.persisted < number < self.next_number:
+            return None
+        segment = self._segment_of(number)
+        start = segment.offsets[number - segment.first] + RECORD_BYTES
+        data = self._map if segment is self._segments[-1] and self._map is not None else self._mapped(segment)
+        length, crc, _ = RECORD.unpack_from(data, start - RECORD_BYTES)
+        frame = data[start : start + length]
+        if crc32(frame, number & 0xFFFFFFFF) != crc:
+            raise StoreCorruptException(f"{segment.path} is damaged at {start - RECORD_BYTES}. {_ADVICE}")
+        return frame
+
+    def _mapped(self, segment: Segment) -> mmap.mmap:
+        if self._reading is None or self._reading[0] is not segment:
+            if self._reading is not None:
+                self._reading[1].close()
+                self._reading = None
+            try:
+                with open(segment.path, "rb") as file:
+                    self._reading = segment, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except OSError as error:
+                raise StoreException(f"{segment.path} cannot be read: {error}") from error
+        return self._reading[1]
+
+    # Durability
+
+    def note_durable(self, number: int) -> None:
+        """Note that an fsync has covered everything up to this number."""
+        if self._numbers is not None:
+            _NUMBER.pack_into(self._numbers, _DURABLE_AT, number)
+
+    def take_unsynced(self) -> set[Path]:
+        """Return the files for `synced`; what is appended later needs another call."""
+        taken = self._unsynced
+        self._unsynced = {self._segments[-1].path} if self._map is not None else set()
+        return taken
+
+    def synced(self, paths: set[Path]) -> None:
+        """Make the records in these files survive a crash of the machine. Waits for the disk; thread-safe."""
+        try:
+            for path in paths:
+                try:
+                    _sync(path)
+                except FileNotFoundError:
+                    continue  # all of it was discarded meanwhile
+        except OSError as error:
+            raise StoreException(
+                f"the publish store {self.path} could not be written to the disk: {error}"
+            ) from error
+
+
+_ADVICE = "Restore the directory from a copy, or remove it and lose the messages in it"
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        if _SEGMENT_NAME.match(path.name):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _read(segment: Segment, newest: bool, durable: int | None) -> bool:
+    """Find the records of a segment. False: it ends with a bad record, which a crash explains.
+
+    The newest segment may end with a torn record. After a crash of the machine, `durable` is the last number on the
+    disk for sure: bad records may follow it.
+    """
+    data = segment.path.read_bytes()
+    view = memoryview(data)
+    at, size, number = 0, len(data), segment.first
+    while at + RECORD_BYTES <= size:
+        length, crc, found = RECORD.unpack_from(view, at)
+        end = at + RECORD_BYTES + length
+        if found != number or end > size or crc32(view[at + RECORD_BYTES : end], number & 0xFFFFFFFF) != crc:
+            break
+        segment.offsets.append(at)
+        at = end
+        number += 1
+    segment.end = at
+    written = _end_of_written(data, at)
+    if written == at:
+        return True
+    if durable is not None and number > durable:
+        return False
+    if not newest or _has_record(data, at, written, number):
+        raise StoreCorruptException(f"{segment.path} is damaged at {at}. {_ADVICE}")
+    return False
+
+
+def _end_of_written(data: bytes, start: int) -> int:
+    """Return the end of the last bytes after `start` that are not zero; `start` if there are none."""
+    step = 2**20
+    zeros = bytes(step)
+    end = len(data)
+    while end - start >= step and data[end - step : end] == zeros:
+        end -= step
+    return start + len(data[start:end].rstrip(b"\0"))
+
+
+def _has_record(data: bytes, start: int, end: int, number: int) -> bool:
+    """Whether there is a whole record behind a bad one: then that is not the last one, which a crash tears."""
+    length, _, found = RECORD.unpack_from(data, start) if start + RECORD_BYTES <= len(data) else (0, 0, 0)
+    if found == number and start + RECORD_BYTES + length < end:
+        return True
+    upper = _NUMBER.pack(number)[3:]  # the next 2**24 numbers have these bytes, apart from those that carry
+    at = data.find(upper, start)
+    while 0 <= at < end:
+        record = at - 11  # the u64 starts 8 bytes into the record
+        if record > start:
+            length, crc, found = RECORD.unpack_from(data, record)
+            body = record + RECORD_BYTES
+            plausible = found > number and body + length <= len(data)
+            if plausible and crc32(data[body : body + length], found & 0xFFFFFFFF) == crc:
+                return True
+        at = data.find(upper, at + 1)
+    return False
