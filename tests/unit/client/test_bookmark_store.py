@@ -299,6 +299,20 @@ def test_client_49_prune_makes_the_file_smaller_and_changes_nothing(tmp_path: Pa
     again.close()
 
 
+def test_pruning_keeps_the_place_of_a_persisted_bookmark(tmp_path: Path) -> None:
+    """client.md §19.7: it counts once nothing received before it is undiscarded, whatever came after it"""
+    store = saved(tmp_path / "b")
+    (first,) = receive(store, "7|1|")
+    store.persisted("S", "9|100|")
+    receive(store, "7|2|")
+    store.prune()
+    store.close()
+    again = saved(tmp_path / "b")
+    again.discard("S", first)
+    assert again.get_most_recent("S") == "7|1|,9|100|"
+    again.close()
+
+
 @pytest.mark.parametrize("kind", [FileBookmarkStore, RingBookmarkStore])
 def test_a_file_stays_short_by_itself(tmp_path: Path, kind: Any) -> None:
     """client.md §19.7: rewritten when the dead share passes `prune_ratio`"""
