@@ -9,6 +9,7 @@
 
 The names below are the public ones. The sub-packages, each importing only those after it:
 
+- `workers`: `Worker`, which processes the messages of queues in threads, tasks or processes.
 - `blocking`: the blocking front end, `Client`, with its threads and sockets.
 - `frontend`: what all front ends share.
 - `stores`: the state that survives a reconnect.
@@ -89,6 +90,9 @@ from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
 from amps.client.stores import FilePublishStore, HybridPublishStore, MemoryBookmarkStore, MemoryPublishStore
+from amps.client.workers.outcomes import Failure
+from amps.client.workers.settings import Rejected, WorkerStats
+from amps.client.workers.worker import Worker
 
 __all__ = [
     "DEFAULT",
@@ -130,6 +134,7 @@ __all__ = [
     "ExponentialDelayStrategy",
     "FIXBuilder",
     "FIXShredder",
+    "Failure",
     "FilePublishStore",
     "FixedDelayStrategy",
     "HAClient",
@@ -158,6 +163,7 @@ __all__ = [
     "PublishStore",
     "PublishStoreGapException",
     "QueryArgs",
+    "Rejected",
     "RetryOperationException",
     "ServerChooser",
     "StoreCorruptException",
@@ -173,6 +179,8 @@ __all__ = [
     "TransportTypeException",
     "UnknownException",
     "UsageException",
+    "Worker",
+    "WorkerStats",
     "to_arrow",
     "to_pandas",
 ]
