@@ -1,4 +1,4 @@
-"""`Worker` against servers: attempts, dead letters, draining, and deaths of servers and child processes (client.md §6)."""
+"""`Worker` against servers: attempts, dead letters, draining, deaths of servers and child processes (client.md §6)."""
 
 import asyncio
 import collections
@@ -457,7 +457,7 @@ def start_program(queueing: Queueing, tmp_path: Path) -> Iterator[Callable[[int]
 def test_client_worker_drains_at_a_signal(
     queueing: Queueing, start_program: Callable[[int], Program], processes: int, number: int
 ) -> None:
-    """A signal amid the load: each message was handled once, or is in the queue; the program's handlers are restored."""
+    """A signal amid the load: each message was handled once or is in the queue; the former signal handlers are back."""
     queueing.publish(*range(3000))
     program = start_program(processes)
     wait_until(lambda: len({pid for pid, _ in program.calls()}) == (processes or 1), TIMEOUT_S, "no process")

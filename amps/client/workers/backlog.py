@@ -2,8 +2,9 @@
 
 The receive thread adds messages, handlers take them. The bound is the subscription's backlog, which the server keeps.
 A message that arrives again while it is held (its lease has ended, or the connection was lost) is not handled twice
-at a time: the new copy replaces the old. Nor is one that was settled before, as long as that is remembered. When the connection is lost, the server has taken all messages back, so those
-that no handler has begun are dropped. `generation` counts the connections; a message of an earlier one is not leased.
+at a time: the new copy replaces the old. Nor is one that was settled before, as long as that is remembered. When the
+connection is lost, the server has taken all messages back, so those that no handler has begun are dropped.
+`generation` counts the connections; a message of an earlier one is not leased.
 """
 
 import threading

@@ -57,7 +57,7 @@ class Failure:
 
 
 class Outcomes:
-    """Settles the messages of one process. All methods may be called by any thread; `failed` may wait for the server."""
+    """Settles the messages of one process. Any thread may call all methods; `failed` may wait for the server."""
 
     def __init__(
         self, settings: Settings, client: Client, backlog: Backlog, give_back_in: Callable[[float, Held], Any]

@@ -1,4 +1,4 @@
-"""The threads or tasks that run the handlers of one process. They take messages from the backlog until it is stopped."""
+"""The threads or tasks that run the handlers of one process. They take messages until the backlog is stopped."""
 
 import asyncio
 import inspect
@@ -51,7 +51,7 @@ class _Handling:
 
 
 class ThreadPool(_Handling):
-    """Handlers in threads. A handler that does not end cannot be stopped; its thread does not keep the process alive."""
+    """Handlers in threads. A handler that does not end cannot be stopped, but does not delay the process's end."""
 
     def start(self) -> None:
         """Start the threads."""

@@ -1,6 +1,6 @@
 """Workers in child processes: starts them, replaces those that die, and lets all drain.
 
-Each child has a pipe to its supervisor. It reports its counters there, and drains when the supervisor closes it or dies.
+Each child has a pipe to its supervisor. It reports its counters there, and drains when the supervisor writes or dies.
 Children are spawned, not forked: the supervisor may have threads, and no child keeps the pipe of another open.
 """
 
