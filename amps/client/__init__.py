@@ -9,6 +9,7 @@
 
 The names below are the public ones. The sub-packages, each importing only those after it:
 
+- `workers`: `Worker`, which processes the messages of queues in threads, tasks or processes.
 - `blocking`: the blocking front end, `Client`, with its threads and sockets.
 - `frontend`: what all front ends share.
 - `stores`: the state that survives a reconnect.
@@ -100,6 +101,9 @@ from amps.client.stores import (
     RingBookmarkStore,
     SOWRecoveryPointAdapter,
 )
+from amps.client.workers.outcomes import Failure
+from amps.client.workers.settings import Rejected, WorkerStats
+from amps.client.workers.worker import Worker
 
 __all__ = [
     "DEFAULT",
@@ -142,6 +146,7 @@ __all__ = [
     "ExponentialDelayStrategy",
     "FIXBuilder",
     "FIXShredder",
+    "Failure",
     "FileBookmarkStore",
     "FilePublishStore",
     "FixedDelayStrategy",
@@ -173,6 +178,7 @@ __all__ = [
     "QueryArgs",
     "RecoveryPoint",
     "RecoveryPointAdapter",
+    "Rejected",
     "RetryOperationException",
     "RingBookmarkStore",
     "SOWRecoveryPointAdapter",
@@ -190,6 +196,8 @@ __all__ = [
     "TransportTypeException",
     "UnknownException",
     "UsageException",
+    "Worker",
+    "WorkerStats",
     "to_arrow",
     "to_pandas",
 ]

@@ -1,4 +1,4 @@
-"""The guide's queue: two workers of its example share the work, and a message that neither can process becomes a dead
+"""The guides to queues and workers: two workers share the work, and a message that neither can process becomes a dead
 letter.
 """
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from amps.client import Client
-from tests.support.documents import GUIDE_TO_QUEUES, block
+from tests.support.documents import GUIDE_TO_QUEUES, GUIDE_TO_WORKERS, block
 from tests.support.server import StartServer, package_path, wait_until
 
 WAIT_S = 30.0
@@ -62,3 +62,63 @@ def test_queues_34_the_guides_workers_share_a_queue_and_leave_dead_letters(
         for worker in workers:
             worker.terminate()
             worker.wait(10)
+
+
+def test_the_guides_workers_in_threads_tasks_and_processes(start_server: StartServer, tmp_path: Path) -> None:
+    """The blocks of docs/guide/workers.md as they are, but for the port: each processes orders and ends in order."""
+    server = start_server(log_topics=("^orders",), instance_xml=block(GUIDE_TO_QUEUES, "<UnderlyingTopic>", "xml"))
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(containing: str) -> tuple[subprocess.Popen[bytes], Path]:
+        number = len(running)
+        script, output = tmp_path / f"program_{number}.py", tmp_path / f"output-{number}"
+        script.write_text(
+            block(GUIDE_TO_WORKERS, containing).replace("localhost:9007", f"127.0.0.1:{server.port()}")
+        )
+        with output.open("wb") as file:
+            running.append(
+                subprocess.Popen(
+                    [sys.executable, "-P", str(script)],
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    env={"PYTHONPATH": package_path()},
+                    cwd=tmp_path,
+                )
+            )
+        return running[-1], output
+
+    def until(output: Path, *words: str) -> None:
+        wait_until(lambda: all(word in output.read_text() for word in words), WAIT_S, output.read_text)
+
+    def end(process: subprocess.Popen[bytes]) -> None:
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
+
+    try:
+        with Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
+            client.publish("orders", {"id": 1, "side": "buy"})
+            process, output = start("concurrency=4")
+            until(output, "buy 1\n")
+            end(process)
+            client.publish("orders", {"id": 2})
+            client.publish("orders", {"id": 3, "side": "sell"})
+            process, output = start("raise Rejected")
+            until(output, "sell 3\n", "an order needs a side")
+            reader, letters = start("Failure.of")
+            until(letters, 'work 1 Rejected: an order needs a side {"id":2}\n')
+            reader.kill()
+            end(process)
+            client.publish("orders", {"id": 4})
+            process, output = start("concurrency=20")
+            until(output, "4\n")
+            end(process)
+            client.publish("orders", {"id": 5})
+            process, output = start("processes=2")
+            until(output, " 5\n")
+            end(process)
+            assert output.read_text().endswith("1 orders\n")
+            assert client.sow_count("work") == 0
+    finally:
+        for process in running:
+            process.kill()
+            process.wait(10)

@@ -7,6 +7,7 @@ CHECKOUT = Path(__file__).parents[2]
 README = "README.md"
 GUIDE_TO_COMMAND_LINE = "docs/guide/command-line.md"
 GUIDE_TO_QUEUES = "docs/guide/message-queues.md"
+GUIDE_TO_WORKERS = "docs/guide/workers.md"
 GUIDE_TO_FAILOVER = "docs/guide/failover.md"
 GUIDE_TO_ASYNCIO = "docs/guide/asyncio.md"
 GUIDE_TO_PORTING = "docs/guide/from-the-documented-api.md"
