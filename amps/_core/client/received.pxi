@@ -1,7 +1,7 @@
 # Received frames: the reader that cuts them, and the part of a message that is decoded from its payload.
 #
-# The reader handles the common frame by itself: a publish whose `sids` is the id of one subscription that needs no other
-# processing. It scans the header once, copies the payload into a message, and appends the message to the events of the
+# The reader handles the common frame by itself: a publish whose `sids` is the id of one subscription that needs no
+# other processing. It scans the header once, copies the payload into a message, and appends the message to the events of the
 # engine. It returns every other payload, and continues with the next call.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -67,7 +67,9 @@ cdef class ReceivedMessage:
     cdef int find_body(self) except -1:
         cdef HeaderView view
         if self._body_at < 0:
-            self._body_at = scan_header(PyBytes_AS_STRING(self._payload), <uint32_t>PyBytes_GET_SIZE(self._payload), &view)
+            self._body_at = scan_header(
+                PyBytes_AS_STRING(self._payload), <uint32_t>PyBytes_GET_SIZE(self._payload), &view
+            )
             if self._body_at < 0:
                 self._body_at = -1
                 self._fields()               # raises HeaderError
@@ -266,7 +268,7 @@ cdef class FrameReader:
         cdef int32_t body_at = -1
         cdef uint32_t size
         cdef ReceivedMessage message
-        if length > 8 and data[1] == c'"' and data[2] == c'c' and data[5] == c'"' and data[6] == c'p' and data[7] == c'"':
+        if length > 8 and memcmp(data + 1, b'"c":"p"', 7) == 0:
             body_at = scan_header(data, <uint32_t>length, &view)
         # A second `c` in the header, or an escape in a field that is decoded here, is for the general scanner.
         if (
