@@ -73,8 +73,8 @@ cdef class FrameBlock:
 cdef class FrameLog:
     """Frames by consecutive numbers, in memory. `max_bytes`: its limit, which one frame may exceed; 0 = none.
 
-    It grows at the end (`append`) and shrinks at the beginning (`drop_up_to`). After a jump of the numbers (`raise_next`)
-    the frames before it are gone.
+    It grows at the end (`append`) and shrinks at the beginning (`drop_up_to`). After a jump of the
+    numbers (`raise_next`) the frames before it are gone.
     """
 
     cdef list blocks                         # in order; the first may be partly dropped

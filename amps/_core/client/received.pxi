@@ -1,8 +1,8 @@
 # Received frames: the reader that cuts them, and the part of a message that is decoded from its payload.
 #
 # The reader handles the common frame by itself: a publish whose `sids` is the id of one subscription that needs no
-# other processing. It scans the header once, copies the payload into a message, and appends the message to the events of the
-# engine. It returns every other payload, and continues with the next call.
+# other processing. It scans the header once, copies the payload into a message, and appends the message to the events
+# of the engine. It returns every other payload, and continues with the next call.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

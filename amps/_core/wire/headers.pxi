@@ -215,7 +215,7 @@ cdef int32_t scan_header(const char* data, uint32_t length, HeaderView* view) no
                     escaped = True
                     at += 1
                 at += 1
-                if at - start == LONG_STRING_BYTES:
+                if at - start == LONG_STRING_BYTES and at < length:
                     quote = <const char*>memchr(data + at, c'"', length - at)
                     if quote == NULL:
                         return -1

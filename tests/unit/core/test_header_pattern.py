@@ -1,5 +1,7 @@
 """Headers like the previous one, read without scanning, give the result of scanning (wire/header_pattern.pxi)."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -179,3 +181,27 @@ def test_headers_that_never_repeat_stop_learning_for_a_while_only() -> None:
     """Learning is suspended and tried again later."""
     headers = [publish(n, back=f',"x":"{n}"') for n in range(1, 600)]
     assert_read_as_scanned(headers + [publish(n) for n in range(600, 900)])
+
+
+def test_a_header_cut_behind_a_backslash_is_not_read_beyond_its_end() -> None:
+    """A long string that ends within an escape, in front of memory that must not be read."""
+    program = """
+import ctypes, mmap
+from amps._core.wire.framing import HeaderError, parse_header
+pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+for length in range(80):
+    for end in (b"", b"\\\\", b"\\\\\\\\"):
+        header = b'{"c":"p","f":"' + b"a" * length + end
+        place = memoryview(pages)[mmap.PAGESIZE - len(header) : mmap.PAGESIZE]
+        place[:] = header
+        try:
+            parse_header(place)
+        except HeaderError:
+            continue
+        raise AssertionError(header)
+print("refused")
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (0, "refused\n"), said.stderr
