@@ -6,6 +6,6 @@ the result.
 
 Servers get their load from `perf.load` (every payload is built before the clock starts) and `perf.pump` (one epoll loop
 that pushes those bytes and counts answers, the same code for every peer, so that the generator costs every peer the
-same); consumers of queues (`perf.consuming`) run in a loop of the same kind. No client library is used, neither this
-project's nor the peers': the suite does not measure the speed of clients.
+same); consumers of queues (`perf.consuming`) run in a loop of the same kind. No client library takes part in
+the measurement of servers. Client libraries are measured by scenarios of their own (`perf.clients`).
 """

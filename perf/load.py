@@ -54,12 +54,18 @@ def write_numbers(rows: Bytes2D, column: int, first: int) -> None:
         rows[:, column + digit] = (numbers // power) % 10 + ord("0")
 
 
-def build(prefix: bytes, suffix: bytes, count: int, sequence_at: int | None = None) -> Load:
+def build(
+    prefix: bytes,
+    suffix: bytes,
+    count: int,
+    sequence_at: int | None = None,
+    payload_bytes: int = PAYLOAD_BYTES,
+) -> Load:
     """`count` messages `prefix payload suffix`.
 
     `sequence_at` is the place of a ten-digit number in the prefix that must rise from message to message.
     """
-    variants = [prefix + payload(seed=seed) + suffix for seed in range(64)]
+    variants = [prefix + payload(size_bytes=payload_bytes, seed=seed) + suffix for seed in range(64)]
     size = len(variants[0])
     pattern = np.frombuffer(b"".join(variants), dtype=np.uint8).reshape(len(variants), size)
     rows = np.empty((count, size), dtype=np.uint8)

@@ -15,6 +15,8 @@ class Settings:
     connections: int = 2
     rate: int | None = None
     repetitions: int = 5
+    profile: str | None = None
+    """Profile clients; the files' names begin with this path."""
 
 
 @dataclass(frozen=True)

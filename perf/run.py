@@ -31,16 +31,24 @@ def run_scenario(
     say: Callable[[str], None],
 ) -> ScenarioResult:
     """Measure; `say` gets a line per repetition."""
+    present = []
+    for peer in peers:
+        if reason := peer.absence():
+            say(f"left out: {peer.name}, because {reason}")
+        else:
+            present.append(peer)
     base = directory or Path(tempfile.gettempdir())
     base.mkdir(parents=True, exist_ok=True)
     result = ScenarioResult(
-        scenario, settings, description(base), [PeerResult(peer, peer.version()) for peer in peers]
+        scenario, settings, description(base), [PeerResult(peer, peer.version()) for peer in present]
     )
-    with scenario.prepared(peers, settings, base):
+    with scenario.prepared(present, settings, base):
         for repetition in range(1, settings.repetitions + 1):
             for peer_result in result.peers:
                 measurement = scenario.measure(peer_result.peer, settings, base)
                 peer_result.runs.append(measurement)
                 figures = "  ".join(f"{name} {value:,.10g}" for name, value in measurement.values.items())
                 say(f"{repetition}/{settings.repetitions}  {peer_result.peer.name:<24} {figures}")
+                for note in measurement.notes:
+                    say(f"     {note}")
     return result

@@ -89,10 +89,16 @@ from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
 from amps.client.stores import (
+    ConflatingRecoveryPointAdapter,
+    FileBookmarkStore,
     FilePublishStore,
     HybridPublishStore,
     MemoryBookmarkStore,
     MemoryPublishStore,
+    RecoveryPoint,
+    RecoveryPointAdapter,
+    RingBookmarkStore,
+    SOWRecoveryPointAdapter,
 )
 
 __all__ = [
@@ -121,6 +127,7 @@ __all__ = [
     "CommandException",
     "CompositeMessageBuilder",
     "CompositeMessageParser",
+    "ConflatingRecoveryPointAdapter",
     "ConnectionException",
     "ConnectionInfo",
     "ConnectionRefusedException",
@@ -135,6 +142,7 @@ __all__ = [
     "ExponentialDelayStrategy",
     "FIXBuilder",
     "FIXShredder",
+    "FileBookmarkStore",
     "FilePublishStore",
     "FixedDelayStrategy",
     "HAClient",
@@ -163,7 +171,11 @@ __all__ = [
     "PublishStore",
     "PublishStoreGapException",
     "QueryArgs",
+    "RecoveryPoint",
+    "RecoveryPointAdapter",
     "RetryOperationException",
+    "RingBookmarkStore",
+    "SOWRecoveryPointAdapter",
     "ServerChooser",
     "StoreCorruptException",
     "StoreException",

@@ -19,7 +19,12 @@ What differs from `amps.client`:
 New applications use `amps.client`, which is faster and typed. Clients of one package do not take messages of the other.
 """
 
-from amps.client import DefaultAuthenticator
+from amps.client import (
+    ConflatingRecoveryPointAdapter,
+    DefaultAuthenticator,
+    RecoveryPoint,
+    SOWRecoveryPointAdapter,
+)
 from amps.client.errors import (
     AlreadyConnected,
     AlreadyConnectedException,
@@ -76,7 +81,15 @@ from amps.compat.payloads import (
     NVFIXShredder,
 )
 from amps.compat.servers import DefaultServerChooser, ExponentialDelayStrategy, FixedDelayStrategy
-from amps.compat.stores import MemoryBookmarkStore, MemoryPublishStore
+from amps.compat.stores import (
+    HybridPublishStore,
+    LoggedBookmarkStore,
+    MemoryBookmarkStore,
+    MemoryPublishStore,
+    MMapBookmarkStore,
+    PublishStore,
+    RingBookmarkStore,
+)
 from amps.compat.streams import MessageStream
 
 __all__ = [
@@ -96,6 +109,7 @@ __all__ = [
     "CommandException",
     "CompositeMessageBuilder",
     "CompositeMessageParser",
+    "ConflatingRecoveryPointAdapter",
     "ConnectionException",
     "ConnectionRefusedException",
     "ConnectionStateListener",
@@ -108,6 +122,7 @@ __all__ = [
     "FIXShredder",
     "FixedDelayStrategy",
     "HAClient",
+    "HybridPublishStore",
     "InvalidBookmarkException",
     "InvalidOptionsException",
     "InvalidOrderByException",
@@ -115,7 +130,9 @@ __all__ = [
     "InvalidTopicException",
     "InvalidTransportOptionsException",
     "InvalidUriException",
+    "LoggedBookmarkStore",
     "LogonRequiredException",
+    "MMapBookmarkStore",
     "MemoryBookmarkStore",
     "MemoryPublishStore",
     "Message",
@@ -127,9 +144,13 @@ __all__ = [
     "NameInUseException",
     "NotEntitledException",
     "PublishException",
+    "PublishStore",
     "PublishStoreGapException",
     "Reason",
+    "RecoveryPoint",
     "RetryOperationException",
+    "RingBookmarkStore",
+    "SOWRecoveryPointAdapter",
     "StoreCorruptException",
     "StoreException",
     "StoreFullException",

@@ -16,7 +16,7 @@ from amps.client import Client as _Client
 from amps.client import Command as _Command
 from amps.client import ConnectionState as _State
 from amps.client import Message as _Message
-from amps.client.blocking.client import default_client_name
+from amps.client.frontend.settings import default_client_name
 from amps.compat.constants import Bookmarks
 from amps.compat.handlers import Handler, wrapped, wrapped_failed_write, wrapped_or_none
 from amps.compat.messages import Message

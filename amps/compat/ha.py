@@ -10,7 +10,7 @@ from amps.client import HAClient as _HAClient
 from amps.compat.client import Client
 from amps.compat.names import seconds, with_twins
 from amps.compat.servers import ExponentialDelayStrategy, FixedDelayStrategy, InSeconds
-from amps.compat.stores import MemoryBookmarkStore, MemoryPublishStore
+from amps.compat.stores import MemoryBookmarkStore, MemoryPublishStore, MMapBookmarkStore, PublishStore
 
 DEFAULT_TIMEOUT_MS = 10_000
 
@@ -35,6 +35,14 @@ class HAClient(Client):
         client = cls(name)
         client.set_publish_store(MemoryPublishStore())
         client.set_bookmark_store(MemoryBookmarkStore())
+        return client
+
+    @classmethod
+    def create_file_backed(cls, publish_log: str, bookmark_log: str, name: str = "") -> Self:
+        """Make a client with stores in files, for publishes and for bookmarks. A publish store needs the name."""
+        client = cls(name)
+        client.set_publish_store(PublishStore(publish_log))
+        client.set_bookmark_store(MMapBookmarkStore(bookmark_log))
         return client
 
     def _make(self) -> _HAClient:

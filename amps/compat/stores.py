@@ -5,10 +5,15 @@ handler is asked when it is reached: True doubles the limit, False means to wait
 """
 
 from collections.abc import Callable
+from os import PathLike
 from typing import Any
 
+from amps.client import FileBookmarkStore as _FileBookmarkStore
+from amps.client import FilePublishStore as _FilePublishStore
+from amps.client import HybridPublishStore as _HybridPublishStore
 from amps.client import MemoryBookmarkStore as _MemoryBookmarkStore
 from amps.client import MemoryPublishStore as _MemoryPublishStore
+from amps.client import RingBookmarkStore as _RingBookmarkStore
 from amps.compat.names import with_twins
 
 BLOCK_BYTES = 2048
@@ -60,8 +65,64 @@ class MemoryPublishStore(_Resizable, _MemoryPublishStore):
 
 
 @with_twins
+class PublishStore(_Resizable, _FilePublishStore):
+    """Keeps messages in files below the directory `path`; they survive the death of this process."""
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        blocks_per_realloc: int = DEFAULT_BLOCKS,
+        error_on_publish_gap: bool = False,
+    ) -> None:
+        _FilePublishStore.__init__(self, path, error_on_publish_gap=error_on_publish_gap)
+        self._initial_bytes = blocks_per_realloc * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
+
+
+@with_twins
+class HybridPublishStore(_Resizable, _HybridPublishStore):
+    """Keeps messages in memory up to a number, the oldest others in files. Those in memory die with this process."""
+
+    def __init__(self, path: str | PathLike[str], max_memory_messages: int = 100_000) -> None:
+        _HybridPublishStore.__init__(self, path, memory_messages=max_memory_messages)
+        self._initial_bytes = DEFAULT_BLOCKS * BLOCK_BYTES
+
+    def set_limit(self, max_bytes: int | None) -> None:
+        """Set the number of bytes that the store may keep; None = no limit."""
+        self.max_bytes = max_bytes
+
+
+@with_twins
 class MemoryBookmarkStore(_MemoryBookmarkStore):
     """Remembers in memory which messages of bookmark subscriptions were processed."""
+
+    def get_oldest_bookmark_seq(self, sub_id: str) -> int:
+        """The position of the oldest message that is not discarded; 0 = none."""
+        return self.get_oldest_seq(sub_id)
+
+
+@with_twins
+class MMapBookmarkStore(_FileBookmarkStore):
+    """Remembers in a file which messages of bookmark subscriptions were processed."""
+
+    def __init__(self, path: str | PathLike[str], use_last_modified_time: bool = False) -> None:
+        # The file has all places itself, so its time is not needed.
+        super().__init__(path)
+
+    def get_oldest_bookmark_seq(self, sub_id: str) -> int:
+        """The position of the oldest message that is not discarded; 0 = none."""
+        return self.get_oldest_seq(sub_id)
+
+
+LoggedBookmarkStore = MMapBookmarkStore
+
+
+@with_twins
+class RingBookmarkStore(_RingBookmarkStore):
+    """Remembers in a file where each bookmark subscription resumes."""
 
     def get_oldest_bookmark_seq(self, sub_id: str) -> int:
         """The position of the oldest message that is not discarded; 0 = none."""

@@ -135,12 +135,12 @@ class AmpsPeer(ServerPeer):
 
     def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
         header = b'{"c":"p","t":"bench","s":%d,"a":"persisted"}' % FIRST_NUMBER
-        prefix = (len(header) + 256).to_bytes(4, "big") + header
+        prefix = (len(header) + self.payload_bytes).to_bytes(4, "big") + header
         sequence_at = prefix.index(b'"s":') + len(b'"s":')
         return [
             Lane(
                 self.open(),
-                build(prefix, b"", messages // connections, sequence_at),
+                build(prefix, b"", messages // connections, sequence_at, self.payload_bytes),
                 AckCounter(),
                 self.window // connections,
             )

@@ -13,3 +13,7 @@ class Peer(ABC):
     @abstractmethod
     def version(self) -> str:
         """Version of the program, for the report. Raises PeerError if it is not installed."""
+
+    def absence(self) -> str:
+        """The feature that this version of the project lacks and the peer needs, as a sentence; empty: none."""
+        return ""

@@ -138,7 +138,8 @@ class NatsJetStream(NatsCore):
             inbox = b"_INBOX.%d.%d" % (number, sock.getsockname()[1])
             sock.sendall(b"SUB %s 1\r\nPING\r\n" % inbox)
             receive_exactly_until(sock, b"PONG\r\n")
-            load = build(b"PUB bench.%d %s 256\r\n" % (number, inbox), b"\r\n", messages // connections)
+            prefix = b"PUB bench.%d %s %d\r\n" % (number, inbox, self.payload_bytes)
+            load = build(prefix, b"\r\n", messages // connections, payload_bytes=self.payload_bytes)
             lanes.append(Lane(sock, load, count_puback, self.window // connections))
         return lanes
 

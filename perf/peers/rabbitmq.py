@@ -84,11 +84,11 @@ def declare(queue_type: bytes, flags: int = DURABLE) -> bytes:
     return method(QUEUE_DECLARE, b"\0\0" + short_text(QUEUE) + bytes([flags]) + arguments)
 
 
-def publish_parts() -> tuple[bytes, bytes]:
+def publish_parts(payload_bytes: int = PAYLOAD_BYTES) -> tuple[bytes, bytes]:
     """The bytes before and after the payload of a message."""
     publish = method(BASIC_PUBLISH, b"\0\0" + short_text(b"") + short_text(QUEUE) + b"\0")
-    properties = struct.pack(">HHQH", 60, 0, PAYLOAD_BYTES, DELIVERY_MODE_FLAG) + PERSISTENT
-    body_head = FRAME_HEAD.pack(BODY, 1, PAYLOAD_BYTES)
+    properties = struct.pack(">HHQH", 60, 0, payload_bytes, DELIVERY_MODE_FLAG) + PERSISTENT
+    body_head = FRAME_HEAD.pack(BODY, 1, payload_bytes)
     return publish + frame(HEADER, 1, properties) + body_head, FRAME_END
 
 
@@ -239,12 +239,12 @@ class RabbitMqClassic(QueuePeer):
         channel.sock.close()
 
     def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
-        prefix, suffix = publish_parts()
+        prefix, suffix = publish_parts(self.payload_bytes)
         lanes = []
         for _ in range(connections):
             channel = Channel(self.port)
             channel.ask(method(CONFIRM_SELECT, b"\0"), CONFIRM_SELECT_OK)
-            load = build(prefix, suffix, messages // connections)
+            load = build(prefix, suffix, messages // connections, payload_bytes=self.payload_bytes)
             lanes.append(Lane(channel.sock, load, ConfirmCounter(), self.window // connections))
         return lanes
 

@@ -61,11 +61,12 @@ class RedisEverySecond(ServerPeer):
         sock.close()
 
     def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
-        prefix = encode(b"XADD", b"bench", b"*", b"d", b"").removesuffix(b"$0\r\n\r\n") + b"$256\r\n"
+        words = encode(b"XADD", b"bench", b"*", b"d", b"").removesuffix(b"$0\r\n\r\n")
+        prefix = words + b"$%d\r\n" % self.payload_bytes
         return [
             Lane(
                 connect(self.port),
-                build(prefix, b"\r\n", messages // connections),
+                build(prefix, b"\r\n", messages // connections, payload_bytes=self.payload_bytes),
                 count_replies,
                 self.window // connections,
             )

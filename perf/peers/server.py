@@ -17,7 +17,7 @@ from typing import Self
 
 import psutil
 
-from perf.load import Load
+from perf.load import PAYLOAD_BYTES, Load
 from perf.measurement import CpuTime
 from perf.peers.base import Peer
 from perf.pump import Lane, PeerError
@@ -66,6 +66,8 @@ class ServerPeer(Peer):
     window: int
     """Unacknowledged publishes over all connections; the best value found for this server."""
     start_limit_s = START_S
+    payload_bytes = PAYLOAD_BYTES
+    """Size of the payloads of `publish_lanes`."""
 
     def __init__(self) -> None:
         self.directory = Path()

@@ -5,6 +5,8 @@ from typing import Any
 
 from perf.peers.base import Peer
 from perf.scenarios.base import Scenario
+from perf.scenarios.client_library import ClientLive, ClientPublish, ClientQueue, ClientReplay
+from perf.scenarios.client_store import ClientStore
 from perf.scenarios.filters import FilterLibraries, FilterSubscriptions, FilterTypes
 from perf.scenarios.journal_scan import JournalScan
 from perf.scenarios.live_latency import LiveLatency
@@ -38,7 +40,12 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),
+        ClientStore(),
         SparkReadScenario(),
+        ClientPublish(),
+        ClientLive(),
+        ClientReplay(),
+        ClientQueue(),
     )
 }
 

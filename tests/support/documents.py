@@ -8,6 +8,8 @@ README = "README.md"
 GUIDE_TO_COMMAND_LINE = "docs/guide/command-line.md"
 GUIDE_TO_QUEUES = "docs/guide/message-queues.md"
 GUIDE_TO_FAILOVER = "docs/guide/failover.md"
+GUIDE_TO_ASYNCIO = "docs/guide/asyncio.md"
+GUIDE_TO_PORTING = "docs/guide/from-the-documented-api.md"
 GUIDE_TO_SPARK = "docs/guide/journals-in-spark.md"
 
 

@@ -11,7 +11,8 @@ What may not live here: rules of the protocol, sockets and threads (`amps/client
 chooses between this module and its equivalent in Python, which has the same interface and the same tests.
 
 Invariants
-- No method releases the interpreter's lock, so each is atomic for the client's threads.
+- `Outbox.publish`, `add_numbered` and `take`, `ack` of a message and the methods of `AckBatch` run no Python code, so
+  each is atomic for the client's threads. All others are called under the client's lock.
 - Every length is checked before memory is allocated for it.
 - A message is independent of the buffer from which it was read.
 

@@ -10,6 +10,7 @@ import inspect
 import logging
 import ssl
 import time
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -60,7 +61,7 @@ from amps.client.protocol.options import (
     SubscribeArgs,
     check_buffer,
 )
-from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, sync_waits
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 
@@ -251,7 +252,7 @@ class AsyncClient(EventHandlers):
         deadline = self._deadline(timeout)
         ticket: Ticket | None = None
         try:
-            password = await _result(authority.authenticate(username or "", secret or ""))
+            password = await _result(authority.authenticate(username or "", secret or ""), deadline)
             while True:
                 ticket = self._engine.logon(
                     time.monotonic(),
@@ -264,9 +265,9 @@ class AsyncClient(EventHandlers):
                 if ack is not None:
                     break
                 username, challenge = ticket.challenge or ("", "")
-                password, asked = await _result(authority.retry(username, challenge)), True
+                password, asked = await _result(authority.retry(username, challenge), deadline), True
             completed: Callable[..., Any] = authority.completed
-            await _result(completed(username or "", password, ack.reason or ""))
+            await _result(completed(username or "", password, ack.reason or ""), deadline)
         except (DuplicateLogonException, UsageException):
             raise
         except BaseException:
@@ -327,7 +328,7 @@ class AsyncClient(EventHandlers):
         if handler is None:
             return
         try:
-            await _result(handler(self, failure))
+            await _result(handler(self, failure), None)
         except Exception as error:
             self._handler_failed(handler, error)
 
@@ -335,7 +336,7 @@ class AsyncClient(EventHandlers):
         """A queue that was full has room again."""
         self._link.note_room()
 
-    def handler_failed(self, handler: Callable[..., object], error: Exception) -> None:
+    def handler_failed(self, handler: Callable[..., object], error: BaseException) -> None:
         """Report an exception of a handler."""
         self._handler_failed(handler, error)
 
@@ -411,8 +412,13 @@ class AsyncClient(EventHandlers):
         return await self._begin_handling(command, handler, timeout, resubscribe=False)
 
     def send(self, command: Command) -> str:
-        """Send a command without waiting for an answer; return its id. Answers go to the last chance handler."""
+        """Send a command without waiting for an answer; return its id. Answers go to the last chance handler.
+
+        Raises BufferError if the server does not read the bytes sent before; then nothing was sent.
+        """
         self._link.check_usable()
+        if self._outbox.blocked:
+            raise BufferError("send: the server does not read what was sent before")
         command_id = self._engine.send(command, time.monotonic())
         self._link.after_call()
         return command_id
@@ -500,6 +506,10 @@ class AsyncClient(EventHandlers):
             self._engine.cancel(route)
             self._link.after_call()
 
+    def end_stream_later(self, route: Route) -> None:
+        """End a stream that was dropped without close()."""
+        self._link.end_later(route)
+
     async def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before."""
         await self._start(Command("flush"), None, timeout, awaited=ack_type)
@@ -508,15 +518,15 @@ class AsyncClient(EventHandlers):
         """End subscriptions; without arguments, all of them. Late messages go to the last chance handler."""
         await self._start(Command("unsubscribe", sub_id=",".join(sub_ids) or "all"), None, timeout)
 
-    async def pause(self, *sub_ids: str) -> None:
+    async def pause(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
         """Pause bookmark subscriptions; messages already sent still arrive."""
         self._link.check_usable()
-        await self._start(pause_command(self._engine, "pause", sub_ids), None, DEFAULT)
+        await self._start(pause_command(self._engine, "pause", sub_ids), None, timeout)
 
-    async def resume(self, *sub_ids: str) -> None:
+    async def resume(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
         """Resume paused subscriptions; those resumed by one call share one replay."""
         self._link.check_usable()
-        await self._start(pause_command(self._engine, "resume", sub_ids), None, DEFAULT)
+        await self._start(pause_command(self._engine, "resume", sub_ids), None, timeout)
 
     # Publishing
 
@@ -536,14 +546,18 @@ class AsyncClient(EventHandlers):
         `timeout` seconds. Then it raises TimedOutException, and the message was neither sent nor stored. A call that is
         cancelled while it waits has not published either.
         """
+        link = self._link
+        if link.loop is not _get_running_loop():
+            link.check_usable()
+        if link.turn_due:  # before the message is accepted: a cancelled call has not published
+            await link.take_turn()
         if expiration is None and correlation_id is None and sow_key is None:
             sequence = self._outbox.publish(topic, data)
-            if sequence < -1:
-                sequence = -2 - sequence
-                if self._link.send_burst():
-                    await asyncio.sleep(0)
             if sequence >= 0:
                 return sequence
+            if sequence < -1:
+                link.send_burst()
+                return -2 - sequence
         return await self._publish(
             self._template("publish", topic, expiration, correlation_id, sow_key), data, timeout
         )
@@ -560,6 +574,8 @@ class AsyncClient(EventHandlers):
     ) -> int:
         """Publish changes to a record; otherwise like publish."""
         template = publish_template("delta_publish", topic, expiration, correlation_id, sow_key)
+        if self._link.turn_due:
+            await self._link.take_turn()
         return await self._publish(template, data, timeout)
 
     def publish_nowait(
@@ -576,6 +592,8 @@ class AsyncClient(EventHandlers):
         Raises StoreFullException if the publish store is full, and BufferError if the server does not read the bytes
         sent before. Then the message was neither sent nor stored. A publish store on disk may not have synced it yet.
         """
+        if self._link.loop is not _get_running_loop():
+            self._link.check_usable()
         if expiration is None and correlation_id is None and sow_key is None:
             sequence = self._outbox.publish(topic, data)
             if sequence >= 0:
@@ -641,7 +659,7 @@ class AsyncClient(EventHandlers):
                 self._link.check_usable()
             except DisconnectedException as refused:
                 await self._await_server(refused, deadline)
-        if store is not None and self._outbox.log is None:
+        if store is not None and self._outbox.log is None and sync_waits(store):
             assert self._link.loop is not None
             await self._link.loop.run_in_executor(None, store.sync, sequence)
         return sequence
@@ -892,7 +910,7 @@ class AsyncClient(EventHandlers):
     ) -> Message:
         """Delete records by exactly one of filter, keys and data; return the `stats` (or `processed`) ack."""
         body = None if data is None else self._encode(data)
-        command = delete_command(topic, filter, keys, body, options, None)
+        command = delete_command(topic, filter, keys, body, options)
         awaited = AckType.STATS if stats else AckType.PROCESSED
         _, ack = await self._start(command, None, timeout, awaited=awaited)
         assert ack is not None
@@ -923,8 +941,14 @@ class AsyncClient(EventHandlers):
         )
 
 
-async def _result(value: T | Awaitable[T]) -> T:
-    """Return a value, or the result of an awaitable."""
-    if inspect.isawaitable(value):
-        return await value
-    return value
+async def _result(value: T | Awaitable[T], deadline: float | None) -> T:
+    """Return a value, or the result of an awaitable. Raises TimedOutException."""
+    if not inspect.isawaitable(value):
+        return value
+    try:
+        async with asyncio.timeout(seconds_left(deadline)) as limit:
+            return await value
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimedOutException("logon: the authenticator did not answer in time") from error
+        raise

@@ -1,19 +1,25 @@
 """One connection of an asyncio client: the protocol object of its socket, and how it is opened."""
 
 import asyncio
+import fcntl
 import socket
 import ssl
+import struct
+import termios
+import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol, cast
 
-from amps.client.blocking.transport import MAX_PREFLIGHT_ANSWER_BYTES, preflight_request, set_options
 from amps.client.errors import AMPSException, ConnectionRefusedException, TimedOutException
+from amps.client.frontend.dialling import check_length, early_bytes, preflight_request, set_options
 from amps.client.uri import ConnectionUri
 from amps.same_host import send_unpaced
 
 HIGH_WATER_BYTES = 256 * 1024
 """The bytes that may wait in a connection before publishing waits."""
+FAREWELL_S = 0.05
+"""How long a closing connection waits for the server to close, before it looks whether all bytes have arrived."""
 
 
 class Receiver(Protocol):
@@ -40,18 +46,20 @@ class Connection(asyncio.Protocol):
         self._early = bytearray()
         self._error: Exception | None = None
         self._news: asyncio.Future[None] | None = None
+        self._dropping = False
+        self._socket: Any = None
 
     # Calls of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self.transport = cast(asyncio.Transport, transport)  # those of uvloop have another base class
+        self._socket = transport.get_extra_info("socket")
+        self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
         if self._receiver is not None:
             self._receiver.bytes_received(self, data)
-        else:
+        elif not self._dropping:
             self._early += data
             self._wake()
 
@@ -98,10 +106,42 @@ class Connection(asyncio.Protocol):
         else:
             self.transport.pause_reading()
 
-    def close(self) -> None:
-        """Send the bytes kept, then close."""
-        if self.transport is not None:
-            self.transport.close()
+    async def finish(self, timeout_s: float | None) -> None:
+        """Send the bytes kept and close, within the time limit. Nothing else may be written from now on.
+
+        Received bytes are read and dropped: if the socket were closed with unread bytes, the system would reset the
+        connection, and the server might lose the bytes sent before.
+        """
+        transport = self.transport
+        if transport is None or self.ended.done():
+            return
+        self._receiver = None
+        self._dropping = True
+        self.read(True)
+        # Bytes of TLS wait in several buffers. They are empty if the system has had nothing to send twice in a row.
+        quiet, wanted = 0, 1
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:  # TLS has no half-closed connections
+            transport.close()
+            wanted = 2
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self.ended.done() and quiet < wanted:
+                    await asyncio.wait([self.ended], timeout=FAREWELL_S)
+                    quiet = quiet + 1 if self._all_arrived() else 0
+        except TimeoutError:
+            pass
+
+    def _all_arrived(self) -> bool:
+        """Whether the host of the server has acknowledged all bytes."""
+        if self.unsent_bytes:
+            return False
+        try:
+            answer = fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, struct.pack("i", 0))
+        except (OSError, ValueError):  # closed meanwhile, or not supported by the system
+            return True
+        return answer == bytes(len(answer))
 
     def abort(self) -> None:
         """Close at once; the bytes kept are dropped."""
@@ -125,15 +165,10 @@ class Connection(asyncio.Protocol):
         while b"\r\n\r\n" not in self._early:
             if self.ended.done():
                 raise ConnectionRefusedException(f"{uri.safe_text}: closed during the HTTP preflight")
-            if len(self._early) > MAX_PREFLIGHT_ANSWER_BYTES:
-                raise ConnectionRefusedException(f"{uri.safe_text}: an endless answer to the HTTP preflight")
+            check_length(uri, len(self._early))
             self._news = asyncio.get_running_loop().create_future()
             await self._news
-        head, _, rest = bytes(self._early).partition(b"\r\n\r\n")
-        self._early = bytearray(rest)
-        status = head.partition(b"\r\n")[0].decode("latin-1")
-        if status.split(" ")[1:2] != ["101"]:
-            raise ConnectionRefusedException(f"{uri.safe_text}: the HTTP preflight was answered {status!r}")
+        self._early = bytearray(early_bytes(uri, bytes(self._early)))
 
 
 async def open_connection(
@@ -167,7 +202,7 @@ async def _connect(uri: ConnectionUri, tls: ssl.SSLContext | None) -> Connection
     if uri.scheme == "unix":
         _, connection = await loop.create_unix_connection(Connection, uri.path or "")
         return connection
-    addresses = await loop.getaddrinfo(uri.host, uri.port, type=socket.SOCK_STREAM)
+    addresses = await _resolve(uri)
     first = socket.AF_INET6 if uri.ip_protocol_prefer == "ipv6" else socket.AF_INET
     failure: OSError = OSError("the host has no address")
     for family, kind, protocol, _, address in sorted(addresses, key=lambda found: found[0] != first):
@@ -188,8 +223,49 @@ async def _connect(uri: ConnectionUri, tls: ssl.SSLContext | None) -> Connection
             sock.close()
             raise
         else:
+            if not uri.tcp_nodelay:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, False)  # asyncio has switched it on
             return connection
     raise failure
+
+
+async def _resolve(uri: ConnectionUri) -> list[tuple[Any, ...]]:
+    """Return the addresses of the host.
+
+    A lookup may take long and cannot be cancelled, so a daemon thread does it: the end of the event loop, or of the
+    program, would wait for a thread of the loop's executor.
+    """
+    try:
+        return list(
+            socket.getaddrinfo(uri.host, uri.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        )  # an address needs no lookup
+    except socket.gaierror:
+        pass
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[list[tuple[Any, ...]]] = loop.create_future()
+
+    def tell(addresses: list[tuple[Any, ...]], error: OSError | None) -> None:
+        if found.done():
+            return
+        if error is not None:
+            found.set_exception(error)
+        else:
+            found.set_result(addresses)
+
+    def look_up() -> None:
+        addresses: list[tuple[Any, ...]] = []
+        failure: OSError | None = None
+        try:
+            addresses = list(socket.getaddrinfo(uri.host, uri.port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(tell, addresses, failure)
+        except RuntimeError:
+            return  # the loop has been closed meanwhile
+
+    threading.Thread(target=look_up, name="amps-resolve", daemon=True).start()
+    return await found
 
 
 def seconds_left(deadline: float | None) -> float | None:

@@ -6,6 +6,7 @@ connected and recovered, or gives up; there is at most one such task. What is tr
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Iterable
 from typing import Any, NoReturn, Self
@@ -23,10 +24,16 @@ from amps.client.errors import (
 )
 from amps.client.frontend.servers import RefusedSubscription, chooser_of
 from amps.client.protocol.command import check_timeout
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.servers.choosers import ConnectionInfo, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy
 from amps.client.servers.failover import Attempt, Failover
-from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
+from amps.client.stores import (
+    FileBookmarkStore,
+    FilePublishStore,
+    MemoryBookmarkStore,
+    MemoryPublishStore,
+)
 from amps.client.uri import without_password
 
 
@@ -58,6 +65,7 @@ class AsyncHAClient(AsyncClient):
         self._failover = Failover(
             self.name, chooser_of(servers), delay_strategy or ExponentialDelayStrategy()
         )
+        self._own_stores: list[PublishStore | BookmarkStore] = []
         self._run: asyncio.Task[None] | None = None
         self._run_error: Exception | None = None
 
@@ -69,6 +77,30 @@ class AsyncHAClient(AsyncClient):
         return cls(
             name, servers, publish_store=MemoryPublishStore(), bookmark_store=MemoryBookmarkStore(), **kw
         )
+
+    @classmethod
+    def file_backed(
+        cls,
+        name: str,
+        servers: str | Iterable[str] | ServerChooser | None = None,
+        *,
+        publish_path: str | os.PathLike[str],
+        bookmark_path: str | os.PathLike[str],
+        **kw: Any,
+    ) -> Self:
+        """Make a client with a FilePublishStore and a FileBookmarkStore, which it closes with itself: it survives the
+        loss of servers and the death of its own process. Raises StoreException.
+        """
+        publish_store = FilePublishStore(publish_path)
+        bookmark_store = FileBookmarkStore(bookmark_path)
+        try:
+            client = cls(name, servers, publish_store=publish_store, bookmark_store=bookmark_store, **kw)
+        except BaseException:
+            bookmark_store.close()
+            publish_store.close()
+            raise
+        client._own_stores = [publish_store, bookmark_store]
+        return client
 
     def __repr__(self) -> str:
         return f"<AsyncHAClient {self.name!r} {'RECONNECTING' if self.reconnecting else self.state.name}>"
@@ -169,7 +201,12 @@ class AsyncHAClient(AsyncClient):
         """Disconnect; the client cannot be used again. Ends reconnecting at once. Otherwise like AsyncClient.close."""
         if not self._link.closing and self._link.loop is not None:
             self._stop(DisconnectedException("the client was closed"))
-        await super().close(timeout=timeout)
+        try:
+            await super().close(timeout=timeout)
+        finally:
+            stores, self._own_stores = self._own_stores, []
+            for store in stores:
+                store.close()
 
     def _stop(self, error: DisconnectedException) -> None:
         """End reconnecting; what waits for a connection fails, and routes end when the connection does."""

@@ -6,13 +6,14 @@ received, unless a task waits for an answer: the answer may be behind them.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from amps.client.aio.connection import Connection, open_connection, seconds_left
-from amps.client.aio.handlers import HandlerTasks
+from amps.client.aio.handlers import HandlerTasks, deliver
 from amps.client.aio.streams import MessageQueue
 from amps.client.errors import (
     AlreadyConnectedException,
@@ -28,8 +29,10 @@ from amps.client.protocol.engine_types import (
     Close,
     Deliver,
     Event,
+    Phase,
     RecoveryFailed,
     Retry,
+    Route,
     StreamEnd,
     Ticket,
     TicketDone,
@@ -38,8 +41,12 @@ from amps.client.protocol.engine_types import (
 from amps.client.protocol.message import Message
 from amps.client.uri import ConnectionUri, parse_uri
 
+RECEIVE_BYTES = 64 * 1024
+"""So many received bytes are handled at once."""
 SEND_AT_BYTES = 64 * 1024
 """A burst of publishes is sent when it is this long."""
+CANCEL_S = 1.0
+"""How long `close` waits for handlers that it has cancelled."""
 
 
 class Link:
@@ -65,6 +72,9 @@ class Link:
         self._bytes_out = 0
         self._connecting = False
         self._leaving = False
+        self._finishing = False
+        self.turn_due = False
+        """Whether much was published in this step of the event loop: the next publish lets it read first."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._waiting_events: deque[Event] = deque()  # behind a full queue
@@ -126,6 +136,10 @@ class Link:
             raise AlreadyConnectedException(
                 f"client {self._settings.name!r} is connected; disconnect first"
             )
+        if self._finishing:
+            raise AlreadyConnectedException(
+                f"client {self._settings.name!r} is still closing its connection; await that first"
+            )
         parsed = parse_uri(text)
         self._connecting = True
         try:
@@ -157,22 +171,23 @@ class Link:
         self._timer = None
 
     async def leave(self, deadline: float | None) -> None:
-        """Send what waits and close the connection, until the deadline."""
+        """Send what waits and close the connection, until the deadline. From now on, calls are refused."""
         connection = self.connection
         self._leaving = True
         if connection is None:
             return
         self.engine.flush_acks()
         self.flush()
-        self._keep_reading()
-        connection.close()
+        if self.outbox.blocked and self.engine.phase is not Phase.REPLAYING:
+            connection.write(self.engine.outgoing())  # little: calls wait while the connection is blocked
+        self.connection = None
+        self._finishing = True
+        self._lost(None)
         try:
-            async with asyncio.timeout(seconds_left(deadline)):
-                await asyncio.shield(connection.ended)
-        except TimeoutError:
-            pass
+            await connection.finish(seconds_left(deadline))
         finally:
-            self.abort()
+            self._finishing = False
+            connection.abort()
         await asyncio.sleep(0)
 
     async def close(self, deadline: float | None) -> None:
@@ -200,11 +215,19 @@ class Link:
             tasks |= handlers.tasks
         current = asyncio.current_task()
         tasks = {task for task in tasks if task is not current}
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds_left(deadline))
+        if not tasks:
+            return
+        try:
+            _, running = await asyncio.wait(tasks, timeout=seconds_left(deadline))
+        finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        if running:
+            _, running = await asyncio.wait(running, timeout=CANCEL_S)
+        if running:
+            self._settings.logger.warning(
+                "client %s: %d handlers go on although they were cancelled", self._settings.name, len(running)
+            )
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -223,8 +246,11 @@ class Link:
         self.bytes_in += len(data)
         if self._handlers._transport_filter is not None:
             self._handlers._call(self._handlers._transport_filter, data, False)
-        self.engine.receive(data, time.monotonic())
-        self.dispatch()
+        # In parts: the messages of one are delivered before those of the next are made.
+        view, now = memoryview(data), time.monotonic()
+        for at in range(0, len(data), RECEIVE_BYTES):
+            self.engine.receive(view[at : at + RECEIVE_BYTES], now)
+            self.dispatch()
         self.flush()
         self._schedule()
 
@@ -277,19 +303,21 @@ class Link:
         if engine.has_events:
             self.dispatch()
 
-    def send_burst(self) -> bool:
-        """Send what was published: much of it at once (True), else at the end of this step of the event loop."""
+    def send_burst(self) -> None:
+        """Send what was published: much of it at once, else at the end of this step of the event loop."""
         outbox = self.outbox
         if outbox.pending_bytes > SEND_AT_BYTES:
-            self.check_loop()
             self.flush()
-            return True
-        if not outbox.signalled:
-            self.check_loop()
+            self.turn_due = True
+        elif not outbox.signalled:
             outbox.signalled = True
             assert self.loop is not None
             self.loop.call_soon(self._flush_burst)
-        return False
+
+    async def take_turn(self) -> None:
+        """Let the event loop read, after much was published."""
+        self.turn_due = False
+        await asyncio.sleep(0)
 
     def _flush_burst(self) -> None:
         self.outbox.signalled = False
@@ -366,15 +394,17 @@ class Link:
         """Deliver messages; return how many their queue has taken."""
         route = event.route
         queue = route.sink
+        # A waiting task may need what is behind a full queue; without a connection, nothing more arrives.
+        overfill = self._awaiting > 0 or self._leaving or self.connection is None
         if queue is None:
-            self._handlers._deliver(route, event.messages)
+            deliver(self._handlers, route, event.messages)
             return len(event.messages)
         if isinstance(queue, HandlerTasks):
-            taken = queue.queue.put(event.messages, overfill=self._awaiting > 0 or self._leaving)
+            taken = queue.queue.put(event.messages, overfill=overfill)
             queue.start()
             return taken
         assert isinstance(queue, MessageQueue)
-        return queue.put(event.messages, overfill=self._awaiting > 0 or self._leaving)
+        return queue.put(event.messages, overfill=overfill)
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -386,7 +416,8 @@ class Link:
                 sink = route.sink
                 if isinstance(sink, HandlerTasks):
                     sink.queue.end(error)
-                    self._handler_tasks.discard(sink)
+                    if not sink.tasks:
+                        self._handler_tasks.discard(sink)  # else `close` waits for the tasks
                 elif sink is not None:
                     sink.end(error)
             case RecoveryFailed():
@@ -408,12 +439,28 @@ class Link:
 
     def keep_handlers(self, handlers: HandlerTasks) -> None:
         """Note the tasks of a coroutine handler: they end with the client."""
+        over = {known for known in self._handler_tasks if known.queue.ended and not known.tasks}
+        self._handler_tasks -= over
         self._handler_tasks.add(handlers)
 
     def note_room(self) -> None:
         """A queue that was full has room again."""
         if self._waiting_events and self.loop is not None and not self.loop.is_closed():
             self.loop.call_soon(self.dispatch)
+
+    def end_later(self, route: Route) -> None:
+        """End the subscription or query of a stream that was dropped. Any thread may call this."""
+        loop = self.loop
+        if loop is None or route.closed:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(self._end_dropped, route)
+
+    def _end_dropped(self, route: Route) -> None:
+        route.sink.end()
+        if not route.closed:
+            self.engine.cancel(route)
+        self.after_call()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         assert self.loop is not None

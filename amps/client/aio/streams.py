@@ -6,6 +6,7 @@ them.
 """
 
 import asyncio
+import warnings
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
@@ -32,6 +33,9 @@ class QueueOwner(Protocol):
 
     def end_stream(self, route: Route) -> None:
         """End the subscription or query behind a stream."""
+
+    def end_stream_later(self, route: Route) -> None:
+        """Like end_stream, for a finaliser, which may run in any thread."""
 
     def ack(self, target: Message, *, options: str = "") -> None:
         """Acknowledge a queue message."""
@@ -75,13 +79,14 @@ class MessageQueue:
         if self.max_depth and self.on_full == "pause" and not overfill:
             taken = min(taken, max(0, self.max_depth - len(self)))
             self.was_full = self.was_full or taken < len(messages)
-        for message in messages if taken == len(messages) else messages[:taken]:
-            if not self.control and message._command != "publish" and not message.is_content:
-                continue
-            if self._latest is not None:
+        accepted = messages if taken == len(messages) else messages[:taken]
+        if not self.control:
+            accepted = [message for message in accepted if message._command == "publish" or message.is_content]
+        if self._latest is None:
+            self._messages.extend(accepted)
+        else:
+            for message in accepted:
                 self._latest[self._key(message)] = message
-            else:
-                self._messages.append(message)
         if self.max_depth and self.on_full != "pause" and len(self) > self.max_depth:
             self._shrink()
         self._wake()
@@ -121,8 +126,13 @@ class MessageQueue:
             self._latest.clear()
 
     def _wake(self) -> None:
-        for _ in range(min(len(self), len(self._waiters))):
-            self._release(self._waiters.popleft())
+        # The future of a cancelled or timed-out consumer may still be here: skip it, so that another one wakes.
+        wanted = len(self)
+        while wanted and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                wanted -= 1
 
     @staticmethod
     def _release(waiter: "asyncio.Future[None]") -> None:
@@ -195,6 +205,10 @@ class AsyncMessageStream(AsyncIterator[Message]):
         state = "closed" if self.closed else "ended" if self._queue.ended else f"{self.depth} buffered"
         return f"<AsyncMessageStream {self.command.command} {self.command.topic!r} {self._route.id}: {state}>"
 
+    def __del__(self) -> None:
+        if not self.closed and not self._queue.ended:
+            self._owner.end_stream_later(self._route)
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -241,10 +255,9 @@ class AsyncMessageStream(AsyncIterator[Message]):
 
     async def __anext__(self) -> Message:
         queue = self._queue
-        if len(queue) and not self._route.auto_ack:
-            message = queue.take()
-            if message is not None:
-                return message
+        messages = queue._messages
+        if messages and not queue.was_full and not self._route.auto_ack:  # as `take` does then
+            return messages.popleft()
         # With set_timeout the iterator yields None too; the annotation is for loops without set_timeout.
         try:
             return await self._next(self._timeout)  # type: ignore[return-value]
@@ -366,11 +379,24 @@ class StreamRequest:
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, AsyncMessageStream]]) -> None:
         self._begin = begin
         self._stream: AsyncMessageStream | None = None
+        self._used = False
+
+    def __del__(self) -> None:
+        if not self._used:
+            warnings.warn(
+                "a call that returns a stream was neither awaited nor used in `async with` or `async for`:"
+                " nothing was sent",
+                RuntimeWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def __await__(self) -> Generator[Any, None, AsyncMessageStream]:
+        self._used = True
         return self._begin().__await__()
 
     async def __aenter__(self) -> AsyncMessageStream:
+        self._used = True
         self._stream = await self._begin()
         return self._stream
 
@@ -378,7 +404,11 @@ class StreamRequest:
         if self._stream is not None:
             await self._stream.close()
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[Message]:
+        self._used = True
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Message]:
         stream = await self._begin()
         try:
             async for message in stream:

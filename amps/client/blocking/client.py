@@ -7,18 +7,13 @@ to handlers, on the receive thread, or to MessageStreams, on the thread that rea
 are in `engine`, the threads and locks in `runtime`.
 """
 
-import getpass
 import logging
-import os
-import secrets
 import socket
 import ssl
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal, Self
 
 from amps.client.blocking.publishing import Publishing
@@ -32,39 +27,23 @@ from amps.client.errors import (
     ConnectionException,
     DisconnectedException,
     DuplicateLogonException,
-    InvalidUriException,
     TimedOutException,
     UsageException,
 )
-from amps.client.payloads.codecs import CODEC_NAMES, Codec, codec_named
+from amps.client.frontend.settings import ClientSettings, positive
+from amps.client.payloads.codecs import Codec
 from amps.client.protocol.command import (
     PublishTemplate,
-    check_base64,
-    check_number,
     check_text,
     check_timeout,
 )
-from amps.client.protocol.engine import Engine
-from amps.client.protocol.engine_types import ClientStats, EngineConfig, Ticket
+from amps.client.protocol.engine_types import ClientStats, Ticket
 from amps.client.protocol.message import Message
-from amps.client.protocol.options import OnFull, check_buffer
+from amps.client.protocol.options import OnFull
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.uri import ConnectionUri, parse_uri
-from amps.version import VERSION
-
-CLIENT_VERSION = f"{VERSION}:python"
-
-
-def default_client_name() -> str:
-    """Return a unique name, for clients that do not continue a sequence in their next run."""
-    program = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{program}-{user}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
 class Client(Publishing, Subscribing):
@@ -123,49 +102,26 @@ class Client(Publishing, Subscribing):
         max_message_size: int = 200 * 2**20,
         logger: logging.Logger | None = None,
     ) -> None:
-        if logon_correlation is not None:
-            check_base64("logon_correlation", logon_correlation)
-        check_text("name", name or "")
-        check_text("logon_options", logon_options)
         if dispatch not in ("inline", "thread"):
             raise ValueError(f"dispatch must be 'inline' or 'thread': {dispatch!r}")
-        check_timeout(timeout)
-        check_buffer(max_depth, on_full)
-        check_number("batch_size", batch_size, least=1)
-        check_number("ack_batch_size", ack_batch_size)
-        check_number("max_message_size", max_message_size, least=1)
-        if isinstance(codec, str) and codec_named(codec) is None:
-            raise ValueError(f"there is no codec {codec!r}; there are {', '.join(CODEC_NAMES)}")
-        if isinstance(http_headers, str):
-            raise TypeError("http_headers must be a mapping or a list of lines, not one str")
-        self.name = name or default_client_name()
+        settings = ClientSettings(
+            name=name, authenticator=authenticator, publish_store=publish_store,
+            bookmark_store=bookmark_store, subscription_manager=subscription_manager, codec=codec,
+            timeout=timeout, heartbeat=heartbeat, heartbeat_timeout=heartbeat_timeout,
+            ack_batch_size=ack_batch_size, ack_timeout=ack_timeout, batch_size=batch_size,
+            max_depth=max_depth, on_full=on_full, retry_on_disconnect=retry_on_disconnect,
+            logon_options=logon_options, logon_correlation=logon_correlation, tls=tls,
+            http_headers=http_headers, max_message_size=max_message_size, logger=logger,
+        )  # fmt: skip
+        self._settings = settings
+        self.name = settings.name
         self.uri = uri
         self.timeout = timeout
         self.auto_ack = auto_ack
         self.publish_store = publish_store
         self.bookmark_store = bookmark_store
-        if publish_store is not None:
-            publish_store.open(self.name)
-        config = EngineConfig(
-            client_name=self.name,
-            version=CLIENT_VERSION,
-            heartbeat_s=_positive("heartbeat", heartbeat),
-            heartbeat_timeout_s=_positive("heartbeat_timeout", heartbeat_timeout),
-            ack_batch_size=ack_batch_size,
-            ack_timeout_s=ack_timeout,
-            batch_size=batch_size,
-            max_message_bytes=max_message_size,
-            correlation_id=logon_correlation,
-            retry=retry_on_disconnect,
-        )
-        engine = Engine(config, publish_store, bookmark_store, subscription_manager)
-        super().__init__(engine, self.name, dispatch, max_depth, logger or logging.getLogger("amps.client"))
-        self._authenticator = authenticator
-        self._codec_choice = codec
+        super().__init__(settings.new_engine(), self.name, dispatch, max_depth, settings.logger)
         self._stream_settings: tuple[int, OnFull] = (max_depth, on_full)
-        self._logon_options = logon_options
-        self._tls = tls
-        self._http_headers = dict(http_headers) if isinstance(http_headers, Mapping) else list(http_headers)
         self._parsed_uri: ConnectionUri | None = None
         self._templates: dict[str, PublishTemplate] = {}
         self._disconnect_handler: Callable[[Client, ConnectionException], object] | None = None
@@ -249,16 +205,13 @@ class Client(Publishing, Subscribing):
                 raise AlreadyConnectedException(f"client {self.name!r} is connected; disconnect first")
             text = uri or self.uri
             if text is None:
-                swapped = " (its first argument is the client's name)" if "://" in self.name else ""
-                raise InvalidUriException(
-                    f"no connection string: pass uri= to the client{swapped} or to connect"
-                )
+                raise self._settings.missing_uri()
             parsed = parse_uri(text)
             transport = dial(
                 parsed,
                 timeout_s=left_until(deadline),
-                tls=self._tls,
-                http_headers=self._http_headers,
+                tls=self._settings.tls,
+                http_headers=self._settings.http_headers,
                 opened=self._dialling,
             )
             self.uri = text
@@ -302,7 +255,7 @@ class Client(Publishing, Subscribing):
             if cause is None:
                 raise DisconnectedException("connect before logon")
             raise DisconnectedException(str(cause), reason=cause.reason, message=cause.message)
-        authority = authenticator or self._authenticator or DefaultAuthenticator()
+        authority = authenticator or self._settings.authenticator or DefaultAuthenticator()
         asked = type(authority) is not DefaultAuthenticator  # a subclass may supply another password
         username, secret = self._parsed_uri.user, self._parsed_uri.password
         password = authority.authenticate(username or "", secret or "")
@@ -319,7 +272,7 @@ class Client(Publishing, Subscribing):
                         time.monotonic(),
                         username,
                         password if asked or secret is not None else None,
-                        self._logon_options if options is None else options,
+                        self._settings.logon_options if options is None else options,
                         ticket,
                     )
                     ticket.waiter = threading.Event()
@@ -386,15 +339,9 @@ class Client(Publishing, Subscribing):
         with self._lock:
             self._engine.config = replace(
                 self._engine.config,
-                heartbeat_s=_positive("heartbeat", interval),
-                heartbeat_timeout_s=_positive("heartbeat timeout", timeout),
+                heartbeat_s=positive("heartbeat", interval),
+                heartbeat_timeout_s=positive("heartbeat timeout", timeout),
             )
             if self._engine.logged_on:
                 self._engine.start_heartbeat(time.monotonic())
         self._after_call()
-
-
-def _positive(name: str, seconds: float | None) -> float | None:
-    if seconds is not None and seconds <= 0:
-        raise ValueError(f"{name} must be positive: {seconds}")
-    return seconds

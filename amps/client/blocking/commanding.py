@@ -13,21 +13,26 @@ from amps.client.blocking.runtime import ClientRuntime
 from amps.client.blocking.sending import deadline_of, left_until
 from amps.client.blocking.streams import MessageStream, StreamBuffer
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
-from amps.client.errors import DisconnectedException, InvalidSubIdException
-from amps.client.payloads.codecs import Codec, codec_for
-from amps.client.protocol.command import Command, check_text
+from amps.client.errors import DisconnectedException
+from amps.client.frontend.calls import (
+    SUBSCRIBING,
+    needs_route,
+    pause_command,
+    queue_ack,
+    replaced_route,
+)
+from amps.client.frontend.settings import ClientSettings, body_of
+from amps.client.payloads.codecs import Codec
+from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import Route, RouteKind, Ticket
 from amps.client.protocol.message import Handler, Message
-from amps.client.protocol.options import OnFull, check_buffer, option_names
+from amps.client.protocol.options import OnFull, check_buffer
 from amps.client.protocol.outbound import awaited_by
 from amps.client.protocol.store_interfaces import BookmarkStore
 from amps.client.uri import ConnectionUri
 
 T = TypeVar("T")
 
-_SUBSCRIBING = frozenset(
-    ("subscribe", "delta_subscribe", "sow", "sow_and_subscribe", "sow_and_delta_subscribe")
-)
 
 
 class Commanding(ClientRuntime):
@@ -38,24 +43,20 @@ class Commanding(ClientRuntime):
     auto_ack: bool
     bookmark_store: BookmarkStore | None
     _stream_settings: tuple[int, OnFull]
-    _codec_choice: Codec | str | None
+    _settings: ClientSettings
     _parsed_uri: ConnectionUri | None
     _resume_streams = True
 
     @property
     def codec(self) -> Codec:
         """The codec for bodies: the one given to the client, else the one of the message type."""
-        choice = self._codec_choice
-        if choice is None:
-            choice = self._parsed_uri.message_type if self._parsed_uri is not None else None
-        return codec_for(choice) if choice is None or isinstance(choice, str) else choice
+        return self._settings.codec_of(self._parsed_uri)
 
     def _encode(self, data: Data | object) -> bytes:
-        if isinstance(data, str):
-            return data.encode()
-        if isinstance(data, bytes | bytearray | memoryview):
-            return bytes(data)
-        if self._codec_choice is None and self._parsed_uri is None:
+        body = body_of(data)
+        if body is not None:
+            return body
+        if self._settings.codec is None and self._parsed_uri is None:
             # The codec depends on the connection's message type, which is unknown without a connection.
             self._check_usable()
             self._engine.check_connected(f"cannot encode {type(data).__name__}")
@@ -128,28 +129,15 @@ class Commanding(ClientRuntime):
         """Return the deadline of a call that begins now."""
         return deadline_of(self.timeout if timeout is DEFAULT else timeout)
 
-    def _replaced(self, command: Command) -> Route | None:
-        """Return the route that a command with `replace` keeps using."""
-        if command.sub_id is not None and "replace" in option_names(command.options):
-            return self._engine.route_of(command.sub_id)
-        return None
-
-    def _needs_route(self, command: Command) -> bool:
-        if command.command not in _SUBSCRIBING:
-            return bool(command.ack_type)
-        names = option_names(command.options)
-        known = command.sub_id is not None and self._engine.route_of(command.sub_id) is not None
-        return not ("resume" in names or ("pause" in names and known))
-
     def _handle(
         self, command: Command, handler: Handler | None, timeout: Timeout, *, resubscribe: bool
     ) -> str:
         if handler is not None and not callable(handler):
             raise TypeError(f"a handler must be callable, not {type(handler).__name__}")
-        route = self._replaced(command)
+        route = replaced_route(self._engine, command)
         if route is not None:
             route.handler = handler or route.handler
-        elif self._needs_route(command):
+        elif needs_route(self._engine, command):
             route = Route(RouteKind.COMMAND, owner=self, handler=handler, auto_ack=self.auto_ack)
         ticket, _ = self._start(command, route, timeout, resubscribe=resubscribe)
         return (
@@ -169,7 +157,7 @@ class Commanding(ClientRuntime):
         on_full: OnFull | None = None,
         conflate: bool = False,
     ) -> MessageStream:
-        route = self._replaced(command)
+        route = replaced_route(self._engine, command)
         if route is not None and isinstance(route.sink, StreamBuffer):
             stream = route.sink.stream() if route.sink.stream is not None else None
             if stream is not None:
@@ -186,12 +174,12 @@ class Commanding(ClientRuntime):
             route,
             depth,
             on_full or default_on_full,
-            control or command.command not in _SUBSCRIBING,
+            control or command.command not in SUBSCRIBING,
         )
         stream = MessageStream(self, command, route, buffer)
         if conflate:
             stream.conflate()
-        if new and self._needs_route(command):
+        if new and needs_route(self._engine, command):
             route.sink = buffer
             try:
                 self._start(command, route, timeout, resubscribe=resubscribe and self._resume_streams)
@@ -221,34 +209,18 @@ class Commanding(ClientRuntime):
         self._pause("resume", sub_ids, timeout)
 
     def _pause(self, option: str, sub_ids: tuple[str, ...], timeout: Timeout) -> None:
-        if not sub_ids:
-            raise ValueError(f"{option} needs at least one subscription id")
         self._check_usable()
-        for sub_id in sub_ids:
-            if self._engine.route_of(sub_id) is None:
-                raise InvalidSubIdException(f"{option}: this client has no subscription {sub_id!r}")
-        self._start(Command("subscribe", sub_id=",".join(sub_ids), options=option), None, timeout)
+        self._start(pause_command(self._engine, option, sub_ids), None, DEFAULT)
 
     # Acknowledging and discarding
 
     def ack(self, target: Message | str, bookmarks: str | Iterable[str] = (), options: str = "") -> None:
         """Acknowledge a queue message, or bookmarks of a queue topic. Batched; never waits for the server."""
         self._check_usable()
-        sub_id: str | None = None
-        if isinstance(target, Message):
-            route = target._route
-            leased = target.lease_period is not None or (route is not None and route.max_backlog is not None)
-            if target.command != "publish" or not leased or target.topic is None or target.bookmark is None:
-                return
-            topic, bookmark, sub_id = target.topic, target.bookmark, target.sub_id
-        else:
-            topic = target
-            bookmark = bookmarks if isinstance(bookmarks, str) else ",".join(bookmarks)
-            if not topic or not bookmark:
-                raise ValueError("ack needs a message, or a topic and bookmarks")
-            check_text("topic", topic)
-            check_text("bookmarks", bookmark)
-        check_text("options", options)
+        due = queue_ack(target, bookmarks, options)
+        if due is None:
+            return
+        topic, bookmark, sub_id = due
         with self._lock:
             self._engine.ack(topic, bookmark, options, sub_id, time.monotonic())
         self._after_call()

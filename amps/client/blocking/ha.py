@@ -6,6 +6,7 @@ time. `connection_info`, `reconnecting` and the connection state listeners show 
 """
 
 import logging
+import os
 import socket
 import ssl
 import threading
@@ -38,7 +39,12 @@ from amps.client.servers.auth import Authenticator
 from amps.client.servers.choosers import ConnectionInfo, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy
 from amps.client.servers.failover import Attempt, Failover
-from amps.client.stores import MemoryBookmarkStore, MemoryPublishStore
+from amps.client.stores import (
+    FileBookmarkStore,
+    FilePublishStore,
+    MemoryBookmarkStore,
+    MemoryPublishStore,
+)
 from amps.client.uri import ConnectionUri, without_password
 
 
@@ -120,6 +126,30 @@ class HAClient(Client):
         return cls(
             name, servers, publish_store=MemoryPublishStore(), bookmark_store=MemoryBookmarkStore(), **kw
         )
+
+    @classmethod
+    def file_backed(
+        cls,
+        name: str,
+        servers: str | Iterable[str] | ServerChooser | None = None,
+        *,
+        publish_path: str | os.PathLike[str],
+        bookmark_path: str | os.PathLike[str],
+        **kw: Any,
+    ) -> Self:
+        """Make a client with a FilePublishStore and a FileBookmarkStore, which it closes with itself: it survives the
+        loss of servers and the death of its own process. Raises StoreException.
+        """
+        publish_store = FilePublishStore(publish_path)
+        bookmark_store = FileBookmarkStore(bookmark_path)
+        try:
+            client = cls(name, servers, publish_store=publish_store, bookmark_store=bookmark_store, **kw)
+        except BaseException:
+            bookmark_store.close()
+            publish_store.close()
+            raise
+        client._own_stores = [publish_store, bookmark_store]
+        return client
 
     def __del__(self) -> None:
         run = getattr(self, "_run", None)

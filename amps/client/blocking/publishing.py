@@ -15,11 +15,10 @@ from amps.client.errors import (
     StoreFullException,
     TimedOutException,
 )
+from amps.client.frontend.calls import publish_template
 from amps.client.protocol.command import (
     Command,
     PublishTemplate,
-    check_base64,
-    check_expiration,
     check_timeout,
 )
 from amps.client.protocol.store_interfaces import PublishStore
@@ -68,7 +67,7 @@ class Publishing(Commanding):
                 if len(self._templates) > MAX_TEMPLATES:
                     self._templates.clear()
         else:
-            template = _template("publish", topic, expiration, correlation_id, sow_key)
+            template = publish_template("publish", topic, expiration, correlation_id, sow_key)
         return self._publish(template, data, timeout)
 
     def delta_publish(
@@ -82,7 +81,7 @@ class Publishing(Commanding):
         timeout: Timeout = DEFAULT,
     ) -> int:
         """Publish changes to a record; otherwise like publish."""
-        template = _template("delta_publish", topic, expiration, correlation_id, sow_key)
+        template = publish_template("delta_publish", topic, expiration, correlation_id, sow_key)
         return self._publish(template, data, timeout)
 
     def _publish(self, template: PublishTemplate, data: Data | object, timeout: Timeout) -> int:
@@ -196,17 +195,3 @@ class Publishing(Commanding):
         if cause is None:
             return DisconnectedException(what)
         return DisconnectedException(f"{what}: {cause}", reason=cause.reason, message=cause.message)
-
-
-def _template(
-    command: str, topic: str, expiration: int | None, correlation_id: str | None, sow_key: str | None
-) -> PublishTemplate:
-    if expiration is not None:
-        check_expiration(expiration)
-    if correlation_id is not None:
-        check_base64("correlation_id", correlation_id)
-    if sow_key is not None:
-        check_base64("sow_key", sow_key)
-    return PublishTemplate(
-        command, topic, expiration=expiration, correlation_id=correlation_id, sow_key=sow_key
-    )

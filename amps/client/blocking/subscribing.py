@@ -7,10 +7,11 @@ from typing import Any, Unpack, overload
 from amps.client.blocking.commanding import Commanding
 from amps.client.blocking.streams import MessageStream
 from amps.client.enums import DEFAULT, MOST_RECENT, AckType, Bookmark, Data, Timeout
+from amps.client.frontend.calls import delete_command, is_most_recent, subscription
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import Route, RouteKind
 from amps.client.protocol.message import Handler, Message
-from amps.client.protocol.options import BookmarkSubscribeArgs, QueryArgs, SubscribeArgs, split_keywords
+from amps.client.protocol.options import BookmarkSubscribeArgs, QueryArgs, SubscribeArgs
 
 
 class Subscribing(Commanding):
@@ -29,10 +30,9 @@ class Subscribing(Commanding):
         forbidden: Iterable[str] = (),
         bookmark: Bookmark | None = None,
     ) -> MessageStream | str:
-        settings = split_keywords(keywords, query=query, call=call or name, forbidden=forbidden)
-        if bookmark is not None:
-            settings.headers["bookmark"] = bookmark
-        command = Command(name, topic, filter=filter, options=settings.options, **settings.headers)
+        command, settings = subscription(
+            name, topic, filter, keywords, query=query, call=call, forbidden=forbidden, bookmark=bookmark
+        )
         if handler is not None:
             return self._handle(command, handler, settings.timeout, resubscribe=settings.resubscribe)
         return self._stream(
@@ -97,8 +97,7 @@ class Subscribing(Commanding):
 
         `bookmark`: also a datetime, an ISO time, `now`, or `-5m` for five minutes ago; see `amps.client.Bookmark`.
         """
-        recent = isinstance(bookmark, str) and bookmark.lower() == MOST_RECENT
-        if recent and self.bookmark_store is not None and "sub_id" not in kw:
+        if is_most_recent(bookmark) and self.bookmark_store is not None and "sub_id" not in kw:
             self._logger.warning(
                 "client %s: MOST_RECENT without sub_id: the next run cannot find where this one stopped",
                 self.name,
@@ -202,12 +201,7 @@ class Subscribing(Commanding):
         timeout: Timeout = DEFAULT,
     ) -> Message:
         """Delete records by exactly one of filter, keys and data; return the `stats` (or `processed`) ack."""
-        if sum(selector is not None for selector in (filter, keys, data)) != 1:
-            raise ValueError("sow_delete takes exactly one of filter, keys and data")
-        body = b"" if data is None else self._encode(data)
-        if data is not None and not body:
-            raise ValueError("sow_delete by data needs a body")
-        command = Command("sow_delete", topic, filter=filter, sow_keys=keys, data=body, options=options)
+        command = delete_command(topic, filter, keys, None if data is None else self._encode(data), options)
         _, ack = self._start(command, None, timeout, awaited=AckType.STATS if stats else AckType.PROCESSED)
         assert ack is not None
         return ack

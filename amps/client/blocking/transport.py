@@ -11,7 +11,6 @@ import contextlib
 import select
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections import deque
@@ -22,17 +21,16 @@ from typing import Any
 from amps.client.errors import (
     AMPSException,
     ConnectionRefusedException,
-    InvalidTransportOptionsException,
     TimedOutException,
 )
+from amps.client.frontend.dialling import check_length, early_bytes, preflight_request, set_options
 from amps.client.protocol.traffic import Outbox
 from amps.client.uri import ConnectionUri
 from amps.same_host import send_unpaced
 
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 64 * 1024
 LONGEST_POLL_S = 1_000_000.0
 SEND_TOGETHER_BYTES = 256 * 1024
-MAX_PREFLIGHT_ANSWER_BYTES = 64 * 1024
 _SAID_NOTHING = "the server closed it without a word: does its port expect TLS (tcps)?"
 # With TLS 1.3 a server checks the client's certificate after the client has finished the handshake.
 _NOT_LET_IN = "the server closed it right after the TLS handshake: does it want a certificate that it knows?"
@@ -371,39 +369,6 @@ def _resolve(uri: ConnectionUri, deadline: float | None) -> list[_Address]:
     return found
 
 
-def set_options(sock: socket.socket, uri: ConnectionUri) -> None:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, uri.tcp_keepalive)
-        # On by default: the client itself combines bursts. Nagle's algorithm would delay a small command after another
-        # one until the server acknowledges the first, which may take 40 ms.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, uri.tcp_nodelay)
-        if uri.tcp_rcvbuf is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, uri.tcp_rcvbuf)
-        if uri.tcp_sndbuf is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, uri.tcp_sndbuf)
-        if uri.tcp_linger is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, uri.tcp_linger))
-        if uri.bind is not None:
-            sock.bind((uri.bind, 0))
-    except (OSError, OverflowError) as error:
-        raise InvalidTransportOptionsException(f"{uri.safe_text}: {error}") from error
-
-
-def preflight_request(uri: ConnectionUri, headers: Iterable[str] | Mapping[str, str]) -> bytes:
-    """The HTTP request that asks a proxy to let the connection through."""
-    path = "/".join(part for part in (uri.proxy_path, uri.protocol, uri.message_type or "") if part)
-    host = f"[{uri.host}]" if ":" in uri.host else uri.host
-    lines = [f"GET /{path} HTTP/1.1", f"Host: {host}:{uri.port}", "Connection: Upgrade", "Upgrade: websocket"]
-    if isinstance(headers, Mapping):
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-    else:
-        lines += list(headers)
-    for line in lines:
-        if "\r" in line or "\n" in line:
-            raise InvalidTransportOptionsException(f"an HTTP header cannot hold a line break: {line!r}")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
 def _preflight(
     transport: SocketTransport, uri: ConnectionUri, request: bytes, deadline: float | None
 ) -> None:
@@ -417,11 +382,5 @@ def _preflight(
         if not len(data):
             raise ConnectionRefusedException(f"{uri.safe_text}: closed during the HTTP preflight")
         answer += bytes(data)
-        if len(answer) > MAX_PREFLIGHT_ANSWER_BYTES:
-            raise ConnectionRefusedException(f"{uri.safe_text}: the HTTP preflight answer never ends")
-    head, _, early = answer.partition(b"\r\n\r\n")
-    status = head.split(b"\r\n", 1)[0].decode("latin-1")
-    words = status.split()
-    if len(words) < 2 or not words[0].startswith("HTTP/") or words[1] != "101":
-        raise ConnectionRefusedException(f"{uri.safe_text}: the HTTP preflight was answered {status!r}")
-    transport._early = early
+        check_length(uri, len(answer))
+    transport._early = early_bytes(uri, answer)

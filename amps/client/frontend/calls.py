@@ -9,7 +9,6 @@ from typing import Any
 
 from amps.client.enums import MOST_RECENT, Bookmark
 from amps.client.errors import InvalidSubIdException
-from amps.client.payloads.codecs import Codec
 from amps.client.protocol.command import (
     QUERIES,
     SUBSCRIPTIONS,
@@ -96,19 +95,15 @@ def delete_command(
     topic: str,
     filter: str | None,
     keys: Iterable[str] | None,
-    data: Any,
+    data: bytes | None,
     options: str,
-    codec: Codec | None,
 ) -> Command:
     """Return the command for `sow_delete`. Raises ValueError unless there is exactly one selector."""
     if sum(selector is not None for selector in (filter, keys, data)) != 1:
         raise ValueError("sow_delete takes exactly one of filter, keys and data")
-    body = b""
-    if data is not None:
-        body = codec.encode(data) if codec is not None else data
-        if not body:
-            raise ValueError("sow_delete by data needs a body")
-    return Command("sow_delete", topic, filter=filter, sow_keys=keys, data=body, options=options)
+    if data is not None and not data:
+        raise ValueError("sow_delete by data needs a body")
+    return Command("sow_delete", topic, filter=filter, sow_keys=keys, data=data or b"", options=options)
 
 
 def queue_ack(

@@ -105,7 +105,7 @@ class EventHandlers:
         except Exception as error:
             self._handler_failed(function, error)
 
-    def _handler_failed(self, function: Callable[..., object], error: Exception) -> None:
+    def _handler_failed(self, function: Callable[..., object], error: BaseException) -> None:
         self._handler_errors += 1
         listener = self._exception_listener
         if listener is None:

@@ -18,7 +18,7 @@ from amps.client.protocol.command import check_base64, check_number, check_text,
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import EngineConfig
 from amps.client.protocol.options import OnFull, check_buffer
-from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, check_stable_name
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator
 from amps.client.uri import ConnectionUri
@@ -88,6 +88,7 @@ class ClientSettings:
             raise ValueError(f"there is no codec {codec!r}; there are {', '.join(CODEC_NAMES)}")
         if isinstance(http_headers, str):
             raise TypeError("http_headers must be a mapping or a list of lines, not one str")
+        check_stable_name(name, publish_store)
         self.name = name or default_client_name()
         self.authenticator = authenticator
         self.publish_store = publish_store

@@ -8,13 +8,11 @@ text are sent unchanged. Message types without a codec here are carried as bytes
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, get_origin
 
-import msgpack
-import orjson
-
+from amps.client.payloads import json_text
 from amps.client.payloads.bson import decode_bson, encode_bson
 from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFIXShredder
 from amps.client.payloads.models import convert, convert_json
-from amps.client.payloads.plain import binary_value, is_pydantic_model, plain, text_value, unsupported
+from amps.client.payloads.plain import binary_value, is_pydantic_model, plain, unsupported
 
 
 class Codec(Protocol):
@@ -31,39 +29,48 @@ class Codec(Protocol):
 
 def json_loads(data: bytes | memoryview) -> Any:
     """Parse JSON; raise ValueError if `data` is not valid JSON."""
-    return orjson.loads(data)
+    return json_text.loads(data)
 
 
 class JsonCodec:
-    """json: UTF-8 text; numpy scalars become numbers, other types what `amps.client.payloads.plain` says."""
+    """json: UTF-8 text; numpy scalars become numbers, other types what `amps.client.payloads.plain` says.
+
+    orjson writes and reads it if it is installed, else the standard library (`amps.client.payloads.json_text`).
+    """
 
     name = "json"
 
     def encode(self, obj: Any) -> bytes:
         try:
-            return orjson.dumps(
-                obj, default=text_value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-            )
+            return json_text.dumps(obj)
         except TypeError as error:
             raise TypeError(unsupported(obj) or str(error)) from None
 
     def decode(self, data: bytes) -> Any:
-        return orjson.loads(data)
+        return json_text.loads(data)
+
+
+def _msgpack() -> Any:
+    try:
+        import msgpack
+    except ImportError:
+        raise ImportError("bodies of the type msgpack need the package msgpack: pip install msgpack") from None
+    return msgpack
 
 
 class MsgpackCodec:
-    """msgpack, with bytes and text kept apart."""
+    """msgpack, with bytes and text kept apart. ImportError if the package msgpack is not installed."""
 
     name = "msgpack"
 
     def encode(self, obj: Any) -> bytes:
         try:
-            return bytes(msgpack.packb(obj, default=binary_value, use_bin_type=True, datetime=False))
+            return bytes(_msgpack().packb(obj, default=binary_value, use_bin_type=True, datetime=False))
         except TypeError as error:
             raise TypeError(unsupported(obj) or str(error)) from None
 
     def decode(self, data: bytes) -> Any:
-        return msgpack.unpackb(data, raw=False, strict_map_key=False)
+        return _msgpack().unpackb(data, raw=False, strict_map_key=False)
 
 
 class BsonCodec:

@@ -7,13 +7,15 @@ or checked.
 """
 
 import re
+import struct
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Self
 
-from amps._core.wire.framing import build_header, encode_frame, parse_header
 from amps.client.enums import DEFAULT, AckType, Bookmark, Data, Timeout
+from amps.client.protocol.framing import build_header, encode_frame, parse_header
 
+_pack_length = struct.Struct(">I").pack
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*\Z")
 _TOPIC_REQUIRED = frozenset(
     ("publish", "delta_publish", "subscribe", "delta_subscribe", "sow", "sow_and_subscribe",
@@ -369,8 +371,8 @@ class Command:
 
 def numbered_frame(start: bytes, sequence: int, body: bytes) -> bytes:
     """Return a whole frame from the parts that a publish store gets, and its number."""
-    header = b"%b%d}" % (start, sequence)
-    return b"%b%b%b" % ((len(header) + len(body)).to_bytes(4, "big"), header, body)
+    number = b"%d}" % sequence
+    return b"".join((_pack_length(len(start) + len(number) + len(body)), start, number, body))
 
 
 def command_from_frame(frame: bytes) -> Command:

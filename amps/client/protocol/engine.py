@@ -16,7 +16,6 @@ Invariants:
 
 from dataclasses import replace
 
-from amps._core.wire.framing import encode_frame
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import (
     TimedOutException,
@@ -34,6 +33,7 @@ from amps.client.protocol.engine_types import (
     StreamEnd,
     Ticket,
 )
+from amps.client.protocol.framing import encode_frame
 from amps.client.protocol.inbound import Inbound
 from amps.client.protocol.options import join_options
 from amps.client.protocol.outbound import awaited_by

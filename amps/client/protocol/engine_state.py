@@ -8,7 +8,6 @@ replay.
 import math
 from collections.abc import Callable
 
-from amps._core.wire.framing import encode_frame
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import AMPSException, DisconnectedException, StoreException, UsageException
 from amps.client.protocol.acknowledger import QueueAcknowledger
@@ -27,6 +26,7 @@ from amps.client.protocol.engine_types import (
     Ticket,
     TicketFailed,
 )
+from amps.client.protocol.framing import encode_frame
 from amps.client.protocol.message import Message
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, frame_log_of
 from amps.client.protocol.subscriptions import MemorySubscriptionManager, SubscriptionManager

@@ -9,7 +9,6 @@ reported as LastChance; a message that cannot be parsed ends the connection.
 
 from typing import Any
 
-from amps._core.wire.framing import FrameTooLarge, HeaderError, parse_header
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import (
     AMPSException,
@@ -32,6 +31,7 @@ from amps.client.protocol.engine_types import (
     Ticket,
     TicketFailed,
 )
+from amps.client.protocol.framing import FrameTooLarge, HeaderError, parse_header
 from amps.client.protocol.message import Message
 from amps.client.protocol.recovery import Recovery
 

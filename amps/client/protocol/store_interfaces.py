@@ -73,6 +73,19 @@ def frame_log_of(store: PublishStore | None) -> FrameLog | None:
     return frames if isinstance(frames, FrameLog) else None
 
 
+def check_stable_name(name: str | None, store: PublishStore | None) -> None:
+    """Raise ValueError for a client without a name whose store, with `keeps_name`, belongs to the name for ever."""
+    if not name and getattr(store, "keeps_name", False):
+        raise ValueError(
+            "a publish store in files needs the same client name in each run: pass name= to the client"
+        )
+
+
+def sync_waits(store: PublishStore) -> bool:
+    """Whether `store.sync` may wait for the disk. A store without the attribute `sync_waits` may."""
+    return bool(getattr(store, "sync_waits", True))
+
+
 class BookmarkStore(Protocol):
     """Records, per subscription id, which messages the application has processed. Thread-safe; no call may wait."""
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from amps._core.wire.framing import FrameDecoder, HeaderError, parse_header
+from amps.client.protocol.framing import FrameDecoder, HeaderError, parse_header
 
 _PUBLISH_START = b'{"c":"p",'
 _SIDS = b'"sids":"'

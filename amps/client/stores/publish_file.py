@@ -4,7 +4,9 @@ Invariants: the numbers and the files are those of `segments`. `_lock` guards th
 thread waits for the disk, so that one fsync serves all threads that wait; `_lock` is never held meanwhile.
 """
 
+import os
 import threading
+import weakref
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -22,7 +24,8 @@ class FilePublishStore:
     """Keeps messages in files: they survive the death of this process at any instant.
 
     After a restart, a client with the same name sends the messages that are not persisted, and continues numbering.
-    One process can use the directory `path` at a time; it belongs to one client name.
+    One process can use the directory `path` at a time; it belongs to one client name. In a forked child, the store is
+    closed.
 
     `sync` determines what survives a crash of the machine. With `always`, a publish returns when its message is on the
     disk. With `interval`, messages are written every `sync_interval` seconds; with `never`, the operating system
@@ -30,6 +33,9 @@ class FilePublishStore:
     `error_on_publish_gap` are as for MemoryPublishStore; a message counts with 16 bytes more. If the disk is full,
     publishing raises StoreException; the store keeps what it holds, and takes messages when there is room again.
     """
+
+    keeps_name = True
+    """The directory belongs to the client's name, so the client must have the same in each run."""
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class FilePublishStore:
         self.on_full: OnFullStore = on_full
         self.error_on_publish_gap = error_on_publish_gap
         self.sync_mode: Sync = sync
+        self.sync_waits = sync == "always"
         self.sync_interval = sync_interval
         self._lock = threading.Lock()
         self._commit_lock = threading.Lock()
@@ -67,6 +74,13 @@ class FilePublishStore:
         self._failed: StoreException | None = None
         self._closing = threading.Event()
         self._flusher: threading.Thread | None = None
+        _stores.add(self)
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()
+        self._commit_lock = threading.Lock()
+        self._flusher = None
+        self._log.abandon()
 
     def open(self, client_name: str) -> None:
         """Lock the directory and recover its messages.
@@ -117,7 +131,7 @@ class FilePublishStore:
 
         Raises StoreFullException at `max_bytes`, StoreException if the disk is full or has failed.
         """
-        with self._lock:
+        with self._lock:  # not acquire(): an interrupt right after it would leave the lock held for ever
             log = self._log
             if self.max_bytes is not None and log.kept_bytes >= self.max_bytes:
                 raise StoreFullException(
@@ -149,6 +163,8 @@ class FilePublishStore:
 
     def _commit(self) -> None:
         with self._lock:
+            if self._failed is not None:
+                raise StoreException(str(self._failed))
             if not self._log.is_open:
                 return
             last = self._log.next_number - 1
@@ -158,6 +174,8 @@ class FilePublishStore:
         except StoreException as error:
             self._failed = error  # after a failed fsync, nothing tells which messages are on the disk
             raise
+        with self._lock:
+            self._log.note_durable(last)
         self._durable = last
 
     def _flush_regularly(self) -> None:
@@ -235,3 +253,15 @@ class FilePublishStore:
         finally:
             with self._lock:
                 self._log.close()
+
+
+_stores: weakref.WeakSet[FilePublishStore] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    """In a forked child: the stores belong to the parent."""
+    for store in list(_stores):
+        store._forked()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

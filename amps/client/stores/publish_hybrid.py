@@ -26,6 +26,9 @@ class HybridPublishStore:
     of FilePublishStore.
     """
 
+    keeps_name = True
+    """The directory belongs to the client's name, so the client must have the same in each run."""
+
     def __init__(
         self,
         path: str | PathLike[str],
@@ -42,6 +45,7 @@ class HybridPublishStore:
             raise ValueError(f"low_watermark must lie between 0 and {memory_messages - 1}: {low_watermark}")
         self._file = FilePublishStore(path, **file_args)
         self.path = self._file.path
+        self.sync_waits = self._file.sync_waits
         self.max_bytes = self._file.max_bytes
         self.on_full: OnFullStore = self._file.on_full
         self.error_on_publish_gap = self._file.error_on_publish_gap

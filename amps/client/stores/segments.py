@@ -1,8 +1,9 @@
 """Numbered frames in a directory: the files of the file and hybrid publish stores (client.md §19.7).
 
 - `lock`: locked with flock while a process uses the directory.
-- `state`: the format and the client's name, as JSON; replaced by rename.
-- `persisted`: the last discarded number, 8 bytes little-endian; memory-mapped.
+- `state`: the format, the client's name and the run of the machine (boot id), as JSON; replaced by rename.
+- `numbers`: the last discarded number, the last one that an fsync has covered and the last one kept, as u64 in the
+  machine's byte order; memory-mapped, each written by one store instruction.
 - `<first number, 20 digits>.seg`: records `u32 length, u32 CRC, u64 number, frame`, little-endian. The CRC is
   `zlib.crc32(frame, number % 2**32)`. A segment is allocated in full and memory-mapped; zeros follow its last record.
 
@@ -10,10 +11,15 @@ Invariants:
 - A record is in the page cache when `append` returns: it survives the death of the process at any instant, without a
   system call for each message. Its header is written last, so that a torn record is recognised.
 - Numbers in a segment are consecutive. Only a rise of the floor makes a gap between segments; it discards all before.
+- A process can tear only the record after the last one in `numbers`, so a bad record before it is damage. A crash of
+  the machine can lose everything that no fsync has covered: then numbers end before the first bad record.
+- An exception that a signal handler raises, such as KeyboardInterrupt, leaves a record wholly added or not at all. The
+  interpreter runs handlers after calls only; in `append`, the last call adds the record.
 - The blocks of a segment are allocated before it is mapped: a full disk is an exception, never a SIGBUS.
-- The newest segment is kept even if all of it is discarded: numbers continue though `persisted` is lost.
+- The newest segment is kept even if all of it is discarded: numbers continue though `numbers` is lost.
 """
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -30,7 +36,9 @@ from amps.client.errors import StoreCorruptException, StoreException
 FORMAT = 1
 RECORD = struct.Struct("<IIQ")
 RECORD_BYTES = RECORD.size
-_NUMBER = struct.Struct("<Q")
+_PERSISTED, _DURABLE, _LAST = range(3)  # words of `numbers`
+_WORDS_BYTES = 3 * 8
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SEGMENT_NAME = re.compile(r"(\d{20})\.seg\Z")
 _pack_into = RECORD.pack_into
 
@@ -60,6 +68,13 @@ class Segment:
         at = number - self.first
         return self.base + (self.offsets[at] if at < len(self.offsets) else self.end)
 
+    def drop_from(self, number: int) -> None:
+        """Drop the records from this number on: an interrupted append wrote one that was never kept."""
+        at = number - self.first
+        if at < len(self.offsets):
+            self.end = self.offsets[at]
+            del self.offsets[at:]
+
 
 class SegmentLog:
     """Frames by consecutive numbers, in a directory. Not thread-safe, apart from `synced`."""
@@ -77,7 +92,7 @@ class SegmentLog:
         self._reading: tuple[Segment, mmap.mmap] | None = None
         self._unsynced: set[Path] = set()
         self._lock_fd = -1
-        self._persisted_map: mmap.mmap | None = None
+        self._numbers: memoryview[int] | None = None
 
     # Numbers
 
@@ -123,8 +138,12 @@ class SegmentLog:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
             try:
-                self._check_name(client_name)
-                self._recover()
+                boot = _boot_id()
+                crashed = self._owned_by(client_name) != boot
+                self._recover(crashed)
+                if crashed:
+                    state = {"format": FORMAT, "client": client_name, "boot": boot}
+                    self._replace(self.path / "state", json.dumps(state).encode() + b"\n")
             except BaseException:
                 self.close()
                 raise
@@ -149,7 +168,8 @@ class SegmentLog:
             raise
         self._lock_fd = fd
 
-    def _check_name(self, client_name: str) -> None:
+    def _owned_by(self, client_name: str) -> str | None:
+        """Check that the directory belongs to this client, or to none; return the run of the machine that used it."""
         state = self.path / "state"
         try:
             text = state.read_bytes()
@@ -159,11 +179,10 @@ class SegmentLog:
                     f"{state} is missing, but there are segments; restore it, or remove the directory and lose the"
                     " messages in it"
                 ) from None
-            self._replace(state, json.dumps({"format": FORMAT, "client": client_name}).encode() + b"\n")
-            return
+            return None
         try:
             fields = json.loads(text)
-            written, owner = fields["format"], fields["client"]
+            written, owner, boot = fields["format"], fields["client"], fields["boot"]
         except (ValueError, KeyError, TypeError):
             raise StoreCorruptException(
                 f"{state} is damaged; restore it: the client's name is in it"
@@ -175,6 +194,7 @@ class SegmentLog:
                 f"the publish store {self.path} belongs to client {owner!r}; give client {client_name!r} another"
                 f" directory, or name the client {owner!r}"
             )
+        return str(boot)
 
     def _replace(self, path: Path, data: bytes) -> None:
         new = path.with_name(path.name + ".new")
@@ -183,33 +203,48 @@ class SegmentLog:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
-        _fsync(self.path)
+        _sync(self.path)
 
-    def _recover(self) -> None:
-        fd = os.open(self.path / "persisted", os.O_RDWR | os.O_CREAT, 0o666)
+    def _recover(self, crashed: bool) -> None:
+        """Read all files. `crashed`: the machine may have crashed since they were written."""
+        fd = os.open(self.path / "numbers", os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            os.posix_fallocate(fd, 0, _NUMBER.size)
-            self._persisted_map = mmap.mmap(fd, _NUMBER.size)
+            os.posix_fallocate(fd, 0, _WORDS_BYTES)
+            self._numbers = memoryview(mmap.mmap(fd, _WORDS_BYTES)).cast("Q")
         finally:
             os.close(fd)
-        self.persisted = _NUMBER.unpack_from(self._persisted_map)[0]
-        found = sorted(name for name in os.listdir(self.path) if _SEGMENT_NAME.match(name))
-        base = 0
-        for name in found:
-            segment = Segment(self.path / name, int(name[:20]), base)
-            if not self._segments:
-                self._note_persisted(segment.first - 1)
-            elif (last := self._segments[-1]).following != segment.first and self.persisted < segment.first - 1:
-                raise StoreCorruptException(
-                    f"{self.path}: {last.path.name} ends with number {last.following - 1}, but {name} follows it:"
-                    f" messages are missing. {_ADVICE}"
-                )
-            _read(segment, name == found[-1])
+        self.persisted, durable, kept = self._numbers
+        certain = durable if crashed else kept  # no record up to this number can be missing
+        paths = sorted(self.path / name for name in os.listdir(self.path) if _SEGMENT_NAME.match(name))
+        for path in paths:
+            segment = Segment(path, int(path.name[:20]), 0)
+            last = self._segments[-1] if self._segments else None
+            if last is not None:
+                last.drop_from(segment.first)
+            following = max(last.following if last is not None else 1, self.persisted + 1)
+            if following < segment.first:
+                if crashed and last is None:
+                    self._note_persisted(segment.first - 1)  # only segments of discarded messages are ever deleted
+                elif crashed and following > durable:
+                    break
+                else:
+                    raise _missing(following, path)
+            if last is not None:
+                segment.base = last.base + last.end
+            _read(segment)
             self._segments.append(segment)
-            base += segment.end
         if self._segments:
             self.next_number = self._segments[-1].following
         self.next_number = max(self.next_number, self.persisted + 1)
+        if self.next_number <= certain:
+            where = f"{self._segments[-1].path}, byte {self._segments[-1].end}" if self._segments else "no segment"
+            raise StoreCorruptException(
+                f"the publish store {self.path} is damaged: messages {self.next_number} to {certain} are missing"
+                f" ({where}). {_ADVICE}"
+            )
+        for path in paths[len(self._segments) :]:
+            os.unlink(path)  # behind the end that a crash of the machine has left
+        self._numbers[_LAST] = self.next_number - 1
         self._remove_discarded()
         if self._segments and self._segments[-1].following == self.next_number:
             self._continue(self._segments[-1])
@@ -219,7 +254,7 @@ class SegmentLog:
         fd = os.open(segment.path, os.O_RDWR)
         try:
             size = max(os.fstat(fd).st_size, self.segment_bytes)
-            os.ftruncate(fd, segment.end)  # a torn record, or a hole that a copying program made
+            os.ftruncate(fd, segment.end)  # no record behind the end may become valid again
             os.posix_fallocate(fd, 0, size)
             self._map = mmap.mmap(fd, size)
         except OSError:
@@ -229,15 +264,20 @@ class SegmentLog:
         self._add_offset, self._end, self._limit = segment.offsets.append, segment.end, size
         self._unsynced.add(segment.path)
 
+    def abandon(self) -> None:
+        """Forget the directory in a forked child, which has copies of the descriptors and maps of its parent."""
+        self._unsynced.clear()
+        self.close()
+
     def close(self) -> None:
         """Release the directory; what it holds stays there."""
         self._seal()
         if self._reading is not None:
             self._reading[1].close()
             self._reading = None
-        if self._persisted_map is not None:
-            self._persisted_map.close()
-            self._persisted_map = None
+        if self._numbers is not None:
+            self._numbers.release()
+            self._numbers = None
         self._segments = []
         self.next_number = self.persisted + 1
         if self._lock_fd >= 0:
@@ -257,16 +297,19 @@ class SegmentLog:
         data = self._map
         data[at + 16 : end] = frame  # type: ignore[index]  # _begin_segment has made it
         _pack_into(data, at, length, crc32(frame, number & 0xFFFFFFFF), number)  # type: ignore[arg-type]
-        self._add_offset(at)
         self._end = end
         self.next_number = number + 1
+        self._add_offset(at)
+        self._numbers[_LAST] = number  # type: ignore[index]
 
     def _seal(self) -> None:
-        if self._map is not None:
-            self._map.close()
-            self._map = None
+        data = self._map
+        if data is not None:
             self._segments[-1].end = self._end
+            self._map = None
         self._end = self._limit = 0
+        if data is not None:
+            data.close()
 
     def _begin_segment(self, least_bytes: int) -> None:
         if not self.is_open:
@@ -280,8 +323,7 @@ class SegmentLog:
             raise StoreException(f"a message of {least_bytes} bytes is too large for the publish store")
         try:
             if last is not None and last.following != self.next_number:
-                assert self._persisted_map is not None
-                self._persisted_map.flush()  # it explains the gap, also after a crash of the machine
+                _sync(self.path / "numbers")  # it explains the gap, also after a crash of the machine
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
                 os.posix_fallocate(fd, 0, size)
@@ -318,20 +360,17 @@ class SegmentLog:
     def _note_persisted(self, number: int) -> None:
         if number > self.persisted:
             self.persisted = number
-            assert self._persisted_map is not None
-            _NUMBER.pack_into(self._persisted_map, 0, number)
+            assert self._numbers is not None
+            self._numbers[_PERSISTED] = number
 
     def _remove_discarded(self) -> None:
         while len(self._segments) > 1 and self._segments[0].following - 1 <= self.persisted:
             segment = self._segments.pop(0)
-            self._unsynced.discard(segment.path)
             if self._reading is not None and self._reading[0] is segment:
                 self._reading[1].close()
                 self._reading = None
-            try:
+            with contextlib.suppress(OSError):  # the next opening tries again
                 os.unlink(segment.path)
-            except OSError as error:
-                raise StoreException(f"{segment.path} cannot be removed: {error}") from error
 
     # Reading
 
@@ -362,6 +401,11 @@ class SegmentLog:
 
     # Durability
 
+    def note_durable(self, number: int) -> None:
+        """Note that an fsync has covered everything up to this number."""
+        if self._numbers is not None:
+            self._numbers[_DURABLE] = number
+
     def take_unsynced(self) -> set[Path]:
         """Return the files for `synced`; what is appended later needs another call."""
         taken = self._unsynced
@@ -373,7 +417,7 @@ class SegmentLog:
         try:
             for path in paths:
                 try:
-                    _fsync(path)
+                    _sync(path)
                 except FileNotFoundError:
                     continue  # all of it was discarded meanwhile
         except OSError as error:
@@ -385,16 +429,34 @@ class SegmentLog:
 _ADVICE = "Restore the directory from a copy, or remove it and lose the messages in it"
 
 
-def _fsync(path: Path) -> None:
+def _sync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(fd)
+        if _SEGMENT_NAME.match(path.name):
+            os.fdatasync(fd)
+        else:
+            os.fsync(fd)
     finally:
         os.close(fd)
 
 
-def _read(segment: Segment, newest: bool) -> None:
-    """Find the records of a segment. Only the newest one may end with a torn record."""
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _missing(first: int, path: Path) -> StoreCorruptException:
+    last = int(path.name[:20]) - 1
+    return StoreCorruptException(
+        f"the publish store {path.parent} is damaged: messages {first} to {last}, before {path.name}, are missing."
+        f" {_ADVICE}"
+    )
+
+
+def _read(segment: Segment) -> None:
+    """Find the records of a segment, up to the first bad one."""
     data = segment.path.read_bytes()
     view = memoryview(data)
     at, size, number = 0, len(data), segment.first
@@ -407,35 +469,3 @@ def _read(segment: Segment, newest: bool) -> None:
         at = end
         number += 1
     segment.end = at
-    written = _end_of_written(data, at)
-    if written > at and (not newest or _has_record(data, at, written, number)):
-        raise StoreCorruptException(f"{segment.path} is damaged at {at}. {_ADVICE}")
-
-
-def _end_of_written(data: bytes, start: int) -> int:
-    """Return the end of the last bytes after `start` that are not zero; `start` if there are none."""
-    step = 2**20
-    zeros = bytes(step)
-    end = len(data)
-    while end - start >= step and data[end - step : end] == zeros:
-        end -= step
-    return start + len(data[start:end].rstrip(b"\0"))
-
-
-def _has_record(data: bytes, start: int, end: int, number: int) -> bool:
-    """Whether there is a whole record behind a bad one: then that is not the last one, which a crash tears."""
-    length, _, found = RECORD.unpack_from(data, start) if start + RECORD_BYTES <= len(data) else (0, 0, 0)
-    if found == number and start + RECORD_BYTES + length < end:
-        return True
-    upper = _NUMBER.pack(number)[3:]  # the next 2**24 numbers have these bytes, apart from those that carry
-    at = data.find(upper, start)
-    while 0 <= at < end:
-        record = at - 11  # the u64 starts 8 bytes into the record
-        if record > start:
-            length, crc, found = RECORD.unpack_from(data, record)
-            body = record + RECORD_BYTES
-            plausible = found > number and body + length <= len(data)
-            if plausible and crc32(data[body : body + length], found & 0xFFFFFFFF) == crc:
-                return True
-        at = data.find(upper, at + 1)
-    return False

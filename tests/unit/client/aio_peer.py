@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tests.unit.client.peer import Frame, encode, split_frames
 
 WAIT_S = 10.0
-ACKNOWLEDGED = ("logon", "subscribe", "sow", "sow_and_subscribe", "unsubscribe", "sow_delete", "flush")
+ACKNOWLEDGED = (
+    "logon", "subscribe", "delta_subscribe", "sow", "sow_and_subscribe", "sow_and_delta_subscribe", "unsubscribe",
+    "sow_delete", "flush",
+)  # fmt: skip
 
 
 class AsyncPeer:
@@ -19,6 +22,8 @@ class AsyncPeer:
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
+        self.payloads: list[bytes] = []
+        """The frames as they were received, without their lengths."""
         self.answering = True
         self.persisting = True
         self.answer: Callable[[Frame], None] = self.acknowledge
@@ -65,6 +70,7 @@ class AsyncPeer:
                 payload = await reader.readexactly(int.from_bytes(head, "big"))
                 frame = split_frames(head + payload)[0]
                 self.frames.append(frame)
+                self.payloads.append(payload)
                 self._news.set()
                 if self.answering:
                     self.answer(frame)
@@ -113,8 +119,7 @@ class AsyncPeer:
     def read(self, going: bool) -> None:
         """Stop or continue reading: the socket's buffers fill up."""
         assert self._writer is not None
-        transport = self._writer.transport
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, self._writer.transport)
         if going:
             transport.resume_reading()
             self._reading.set()
@@ -125,8 +130,7 @@ class AsyncPeer:
     def kill(self) -> None:
         """Cut the connection."""
         if self._writer is not None:
-            transport = self._writer.transport
-            assert isinstance(transport, asyncio.Transport)
+            transport = cast(asyncio.Transport, self._writer.transport)
             transport.abort()
 
     async def expect(self, command: str, count: int = 1) -> Frame:

@@ -72,7 +72,7 @@ class Connection:
         self._reader.start()
 
     def _read(self) -> None:
-        pending = b""
+        pending = bytearray()
         try:
             while data := self.socket.recv(65536):
                 self.raw += data
@@ -81,8 +81,8 @@ class Connection:
                     length = int.from_bytes(pending[:4], "big")
                     if len(pending) < 4 + length:
                         break
-                    self.frames.put(decode(pending[4 : 4 + length]))
-                    pending = pending[4 + length :]
+                    self.frames.put(decode(bytes(pending[4 : 4 + length])))
+                    del pending[: 4 + length]
         except OSError:
             pass
         self.frames.put(None)

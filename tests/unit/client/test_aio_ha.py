@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -333,3 +334,24 @@ async def test_a_refused_logon_is_tried_again_until_the_strategy_gives_up() -> N
             await client.open()
         assert isinstance(client.connection_info.last_error, AuthenticationException)
         assert peer.connections > 1
+
+
+@run
+async def test_client_54_a_client_with_stores_in_files_goes_on_where_it_was(tmp_path: Path) -> None:
+    """client.md §19.5, §21 54: the second client has the unacknowledged message and the place of the first."""
+    paths: dict[str, Any] = {"publish_path": tmp_path / "p", "bookmark_path": tmp_path / "b"}
+    async with AsyncPeer() as peer:
+        async with AsyncHAClient.file_backed("me", peer.uri, **paths) as client:
+            peer.persisting = False
+            await client.publish("t", b"kept")
+            stream = await client.bookmark_subscribe("t", "0", sub_id="s")
+            peer.publish("s", b"1", bm="9|1|")
+            message = await stream.get(5)
+            assert message is not None
+            message.discard()
+        peer.persisting = True
+        async with AsyncHAClient.file_backed("me", peer.uri, **paths) as client:
+            await client.publish_flush()
+            assert [frame["s"] for frame in sent(peer, "publish") if frame.body == b"kept"][-1] == 1
+            await client.bookmark_subscribe("t", sub_id="s", handler=lambda message: None)
+            assert sent(peer, "subscribe")[-1]["bm"] == "9|1|"

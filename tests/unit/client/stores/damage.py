@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -73,7 +72,3 @@ def die_at_step(step: int, module: str, work: Callable[[int], object]) -> tuple[
     if os.WIFEXITED(status):
         assert os.WEXITSTATUS(status) == 0
     return os.WIFSIGNALED(status), [int(word) for word in told.split()]
-
-
-def only_thread() -> bool:
-    return threading.active_count() == 1

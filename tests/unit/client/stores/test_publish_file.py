@@ -1,12 +1,23 @@
 """The publish store in files: what survives the death of the process, and what is refused."""
 
+import contextlib
+import errno
+import json
+import mmap
 import os
+import random
+import shutil
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import amps.client.stores.segments
 from amps.client import FilePublishStore, StoreCorruptException, StoreException, StoreFullException
 from tests.unit.client.stores.damage import (
     SEGMENT_BYTES,
@@ -17,6 +28,7 @@ from tests.unit.client.stores.damage import (
     frames_of,
     opened,
 )
+from tests.unit.client.talk import wait_for
 
 RECORD_BYTES = 16
 
@@ -54,7 +66,8 @@ def test_discarded_segments_are_deleted(tmp_path: Path) -> None:
     store.discard_up_to(200)
     assert len(segments(tmp_path / "s")) == 1
     store.close()
-    (tmp_path / "s" / "persisted").unlink()  # as after a crash of the machine
+    crashed_machine(tmp_path / "s")
+    (tmp_path / "s" / "numbers").unlink()
     store = opened(tmp_path / "s")
     fill(store, 1)
     assert store.highest_unpersisted() == 201
@@ -117,6 +130,7 @@ def test_a_record_torn_after_any_byte_is_dropped(tmp_path: Path) -> None:
     store = opened(tmp_path / "s")
     fill(store, 5)
     whole = segments(tmp_path / "s")[0].read_bytes()
+    numbers = (tmp_path / "s" / "numbers").read_bytes()
     start = store._log._end
     fill(store, 1)
     end = store._log._end
@@ -127,6 +141,7 @@ def test_a_record_torn_after_any_byte_is_dropped(tmp_path: Path) -> None:
     torn += [after[:at] + bytes(body - at) + after[body:] for at in range(start, body)]
     for data in torn:
         segments(tmp_path / "s")[0].write_bytes(data)
+        (tmp_path / "s" / "numbers").write_bytes(numbers)
         store = opened(tmp_path / "s")
         survived = 6 if data == after else 5
         assert frames_of(store) == expected(*range(1, survived + 1))
@@ -146,25 +161,101 @@ def test_a_damaged_byte_before_the_last_record_is_reported(tmp_path: Path) -> No
     data = first.read_bytes()
     for at in range(0, end, 7):
         first.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
-        with pytest.raises(StoreCorruptException, match=r"damaged at \d+\. Restore"):
+        with pytest.raises(StoreCorruptException, match=r"are missing.*\. Restore"):
             opened(tmp_path / "s")
     first.write_bytes(data)
     opened(tmp_path / "s").close()
 
 
-@pytest.mark.parametrize("hole", [0, 1])
-def test_a_hole_or_a_missing_segment_is_reported(tmp_path: Path, hole: int) -> None:
+@pytest.mark.parametrize("damage", ["hole", "empty tail", "first", "middle", "last", "all"])
+def test_a_hole_or_a_missing_segment_is_reported(tmp_path: Path, damage: str) -> None:
     store = opened(tmp_path / "s")
     fill(store, 200)
     store.close()
     files = segments(tmp_path / "s")
-    if hole:
-        data = files[-1].read_bytes()
+    data = files[-1].read_bytes()
+    gone = {"first": files[:1], "middle": files[1:2], "last": files[-1:], "all": files}.get(damage, [])
+    for path in gone:
+        path.unlink()
+    if damage == "hole":
         files[-1].write_bytes(data[:50] + bytes(300) + data[350:])
-    else:
-        files[1].unlink()
-    with pytest.raises(StoreCorruptException, match=r"damaged|messages are missing"):
+    elif damage == "empty tail":
+        files[-1].write_bytes(data[:50])
+    with pytest.raises(StoreCorruptException, match=r"messages \d+ to \d+.* are missing"):
         opened(tmp_path / "s")
+
+
+def test_a_missing_segment_of_discarded_messages_is_not_damage(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    fill(store, 200)
+    first = segments(tmp_path / "s")[0].read_bytes()
+    store.discard_up_to(190)
+    store.close()
+    (tmp_path / "s" / f"{1:020}.seg").write_bytes(first)  # as if the process had died before it was deleted
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(191, 201))
+    store.close()
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("call", ["crc32", "_pack_into", "_add_offset"])
+def test_an_interrupted_append_adds_a_record_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, large: bool
+) -> None:
+    """A handler of a signal, as that of Ctrl-C, runs after a call returns; it may raise."""
+
+    def interrupting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def interrupted(*args: Any) -> None:
+            function(*args)
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        return interrupted
+
+    store = opened(tmp_path / "s")
+    fill(store, 3)
+    owner = store._log if call == "_add_offset" else amps.client.stores.segments
+    monkeypatch.setattr(owner, call, interrupting(getattr(owner, call)))
+    with pytest.raises(KeyboardInterrupt):
+        store.append(START, body_of(4))
+    added = call == "_add_offset"
+    number = 5 if added else 4
+    body = b"x" * SEGMENT_BYTES if large else b"x"
+    assert store.append(START, body) == number
+    left = {**expected(*range(1, number)), number: frame_of(number, body)}
+    assert frames_of(store) == left
+    store.close()
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == left
+    assert store.append(START, b"") == number + 1
+    store.close()
+
+
+def test_signals_at_any_time_leave_the_store_usable(tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def append_until_interrupted() -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, random.uniform(1e-4, 6e-4))
+        while True:
+            store.append(START, b"x" * 50)
+
+    store = opened(tmp_path / "s", segment_bytes=2**18)
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    try:
+        for _ in range(300):
+            with pytest.raises(KeyboardInterrupt):
+                append_until_interrupted()
+            assert not store._lock.locked()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    count = store.unpersisted_count()
+    assert list(frames_of(store).items()) == [(n, frame_of(n, b"x" * 50)) for n in range(1, count + 1)]
+    store.close()
+    store = opened(tmp_path / "s")
+    assert store.unpersisted_count() in (count, count + 1)
+    store.close()
 
 
 @pytest.mark.parametrize("name", ["state", "no state"])
@@ -243,4 +334,287 @@ def test_client_57_max_bytes_limits_the_store(tmp_path: Path) -> None:
     store = opened(tmp_path / "s", max_bytes=2000, on_full="raise")
     with pytest.raises(StoreFullException):
         store.append(START, b"")
+    store.close()
+
+
+def crashed_machine(path: Path) -> None:
+    """Make the directory look as if the machine had crashed since."""
+    state = json.loads((path / "state").read_text())
+    (path / "state").write_text(json.dumps({**state, "boot": "another"}))
+
+
+@pytest.mark.parametrize("damage", ["hole", "zeros in an older segment", "missing segment"])
+def test_a_crash_of_the_machine_loses_only_what_no_fsync_covered(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "s"
+    store = opened(path, sync="always")
+    fill(store, 100)
+    store.sync(100)
+    covered = store._log._segments[-1]
+    at = store._log._end
+    fill(store, 200)
+    store._log.close()  # as if the process had died: nothing is covered any more
+    files = segments(path)
+    index = files.index(covered.path)
+    if damage == "missing segment":
+        files[index + 1].unlink()
+    elif damage == "hole":
+        data = files[index].read_bytes()
+        files[index].write_bytes(data[:at] + bytes(40) + data[at + 40 :])
+    else:
+        files[index + 1].write_bytes(bytes(SEGMENT_BYTES))
+    with pytest.raises(StoreCorruptException):
+        opened(path)
+    crashed_machine(path)
+    store = opened(path)
+    found = frames_of(store)
+    assert found == expected(*range(1, max(found) + 1))
+    assert 100 <= max(found) < 150
+    assert store.append(START, body_of(max(found) + 1)) == max(found) + 1
+    store.close()
+    store = opened(path)
+    assert len(frames_of(store)) == len(found) + 1
+    store.close()
+
+
+def test_a_crash_of_the_machine_does_not_explain_damage_that_an_fsync_covered(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    store = opened(path, sync="always")
+    fill(store, 100)
+    store.close()
+    data = segments(path)[0].read_bytes()
+    segments(path)[0].write_bytes(data[:500] + bytes(10) + data[510:])
+    crashed_machine(path)
+    with pytest.raises(StoreCorruptException, match="damaged"):
+        opened(path)
+
+
+def test_a_forked_child_has_a_closed_store(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s", sync="interval")
+    fill(store, 3)
+    with store._lock:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            signal.alarm(20)  # the lock of the parent's thread would block the child for ever
+            try:
+                store.append(START, b"from the child")
+            except StoreException as error:
+                store.close()
+                code = 0 if "not open" in str(error) else 2
+            finally:
+                os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert frames_of(store) == expected(1, 2, 3)
+    fill(store, 1)
+    with pytest.raises(StoreException, match="in use"):
+        opened(tmp_path / "s")
+    store.close()
+
+
+def test_a_full_disk_refuses_the_message_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path / "s")
+    fill(store, 10)
+    allocate = os.posix_fallocate
+
+    def no_room(fd: int, offset: int, size: int) -> None:
+        allocate(fd, offset, size // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    with pytest.raises(StoreException, match=r"No space left.*keeps its \d+ messages"):
+        fill(store, 1000)
+    accepted = store.highest_unpersisted() + 1
+    assert frames_of(store) == expected(*range(1, accepted))
+    with pytest.raises(StoreException, match="No space left"):
+        store.append(START, b"x" * 1000)
+    assert len(segments(tmp_path / "s")) == len(store._log._segments)
+    monkeypatch.undo()
+    assert store.append(START, body_of(accepted)) == accepted
+    store.close()
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(1, accepted + 1))
+    store.close()
+
+
+def test_a_store_opens_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path / "s")
+    fill(store, 10)
+    store.close()
+    allocate = os.posix_fallocate
+
+    def no_room(fd: int, offset: int, size: int) -> None:
+        if size > 64:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(1, 11))
+    with pytest.raises(StoreException, match="No space left"):
+        store.append(START, b"")
+    store.discard_up_to(4)
+    store.close()
+    monkeypatch.undo()
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(5, 11))
+    store.close()
+
+
+def test_a_failed_fsync_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path / "s", sync="always")
+    number = store.append(START, b"x")
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(StoreException, match="could not be written to the disk"):
+        store.sync(number)
+    monkeypatch.undo()
+    with pytest.raises(StoreException, match="could not be written to the disk"):
+        store.append(START, b"x")
+    with pytest.raises(StoreException, match="could not be written to the disk"):
+        store.sync(number)  # a thread that waited meanwhile: the second fsync does not report the lost pages
+    store.close()
+    store = opened(tmp_path / "s")
+    assert store.append(START, b"x") == number + 1
+    store.close()
+
+
+def test_one_fsync_serves_all_threads_that_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path / "s", sync="always", segment_bytes=2**20)
+    store.sync(store.append(START, b"first"))
+    entered, go_on, calls = threading.Event(), threading.Event(), []
+    fdatasync = os.fdatasync
+
+    def slow(fd: int) -> None:
+        calls.append(fd)
+        entered.set()
+        assert go_on.wait(20)
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    threads = [threading.Thread(target=store.sync, args=(store.append(START, b"x"),)) for _ in range(2)]
+    threads[0].start()
+    assert entered.wait(20)
+    threads += [threading.Thread(target=store.sync, args=(store.append(START, b"x"),)) for _ in range(6)]
+    for thread in threads[1:]:
+        thread.start()
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert len(calls) == 2
+    assert store._durable == 9
+    store.close()
+
+
+def test_a_regular_thread_writes_to_the_disk_and_reports_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path / "s", sync="interval", sync_interval=0.001)
+    store.append(START, b"x")
+    wait_for(lambda: store._durable == 1)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    store.append(START, b"x")
+    wait_for(lambda: store._failed is not None)
+    with pytest.raises(StoreException, match="could not be written"):
+        store.append(START, b"x")
+    store.close()
+
+
+def test_a_store_that_is_copied_while_in_use_is_refused_or_has_a_prefix(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    stop = threading.Event()
+
+    def append() -> None:
+        number = 1
+        while not stop.is_set():
+            store.append(START, body_of(number))
+            number += 1
+            if number % 50 == 0:
+                store.discard_up_to(number - 200)
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    try:
+        for at in range(20):
+            copy = tmp_path / f"copy{at}"
+            copy.mkdir()
+            for name in os.listdir(tmp_path / "s"):
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copy(tmp_path / "s" / name, copy / name)
+            try:
+                other = opened(copy)
+            except StoreCorruptException:
+                continue
+            found = frames_of(other)
+            assert found == expected(*found)
+            if found:
+                assert list(found) == list(range(min(found), max(found) + 1))
+            other.close()
+    finally:
+        stop.set()
+        writer.join()
+        store.close()
+
+
+def test_a_segment_that_cannot_be_removed_is_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements arrive on the receive thread, where an error would end the connection."""
+    store = opened(tmp_path / "s")
+    fill(store, 200)
+    count = len(segments(tmp_path / "s"))
+    monkeypatch.setattr(os, "unlink", lambda path: (_ for _ in ()).throw(PermissionError(errno.EACCES, "no")))
+    store.discard_up_to(199)
+    assert (frames_of(store), len(segments(tmp_path / "s"))) == (expected(200), count)
+    store.close()
+    monkeypatch.undo()
+    store = opened(tmp_path / "s")
+    assert (frames_of(store), len(segments(tmp_path / "s"))) == (expected(200), 1)
+    store.close()
+
+
+def test_an_empty_segment_that_could_not_be_continued_is_used_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died after it had made the file, and the disk was full when the next one started."""
+    store = opened(tmp_path / "s")
+    fill(store, 10)
+    store.close()
+    (tmp_path / "s" / f"{11:020}.seg").touch()
+    allocate = os.posix_fallocate
+
+    def no_room(fd: int, offset: int, size: int) -> None:
+        if size > 16:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    store = opened(tmp_path / "s")
+    monkeypatch.undo()
+    store.discard_up_to(10)
+    fill(store, 5)
+    store.close()
+    store = opened(tmp_path / "s")
+    assert frames_of(store) == expected(*range(11, 16))
+    store.close()
+
+
+def test_a_gap_is_explained_on_the_disk_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledgements never wait for the disk; a segment after a gap does."""
+    flushed: list[object] = []
+
+    class Watched(mmap.mmap):
+        def flush(self, *arguments: int) -> None:
+            flushed.append(self)
+            super().flush(*arguments)
+
+    monkeypatch.setattr(mmap, "mmap", Watched)
+    store = opened(tmp_path / "s")
+    fill(store, 3)
+    store.discard_up_to(1000)
+    assert not flushed
+    fill(store, 100)
+    assert flushed == [store._log._numbers]
     store.close()

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from amps.client import (
     Command,
@@ -34,10 +40,11 @@ class StoreMachine(RuleBasedStateMachine):
     """The model: the frames kept, the next number, and the last number that is persisted."""
 
     kind = ""
+    parent: Path
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = tempfile.TemporaryDirectory()
+        self.directory = tempfile.TemporaryDirectory(dir=self.parent)
         self.kept: dict[int, bytes] = {}
         self.next = 1
         self.persisted = 0
@@ -115,11 +122,9 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_publish_store_agrees_with_the_model(kind: str) -> None:
-    machine = type(f"{kind}Machine", (StoreMachine,), {"kind": kind})
-    from hypothesis.stateful import run_state_machine_as_test
-
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+def test_a_publish_store_agrees_with_the_model(tmp_path: Path, kind: str) -> None:
+    machine = type(f"{kind}Machine", (StoreMachine,), {"kind": kind, "parent": tmp_path})
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=60,
@@ -136,12 +141,14 @@ def test_client_57_a_full_store_refuses_and_uses_no_number(tmp_path: Path, kind:
     store: PublishStore = STORES[kind](tmp_path / "s", max_bytes=1000, on_full="raise")
     store.open("me")
     accepted = 0
-    while accepted < 100:
-        try:
+
+    def fill() -> None:
+        nonlocal accepted
+        while accepted < 100:
             accepted = store.append(START, b"x" * 60)
-        except StoreFullException as full:
-            assert "of 1000 bytes" in str(full)
-            break
+
+    with pytest.raises(StoreFullException, match="of 1000 bytes"):
+        fill()
     assert 7 <= accepted <= 10
     with pytest.raises(StoreFullException):
         store.append(START, b"")
