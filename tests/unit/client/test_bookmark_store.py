@@ -540,3 +540,30 @@ def test_a_persisted_bookmark_does_not_pass_over_a_message_that_arrives_after_it
     assert store.get_most_recent("S") == "7|1|,8|44|"
     assert not store.is_discarded(message("8|45|"))
     store.close()
+
+
+def test_client_48_a_persisted_bookmark_survives_the_process(tmp_path: Path) -> None:
+    """client.md §21 48: nothing matched, and the process died"""
+    path = tmp_path / "b"
+    with forgotten(lambda: saved(path)) as store:
+        store.persisted("S", "9|5|")
+    again = saved(path)
+    assert again.get_most_recent("S") == "9|5|"
+    again.close()
+
+
+def test_client_49_records_after_a_torn_end_are_found_again(tmp_path: Path) -> None:
+    """client.md §21 49: what was torn is removed before anything is appended"""
+    path = tmp_path / "b"
+    store = saved(path)
+    numbers = receive(store, *numbered(1, 2, 3))
+    store.discard("S", numbers[0])
+    store.close()
+    path.write_bytes(path.read_bytes()[:-1])
+    store = saved(path)
+    store.discard("S", numbers[1])
+    store.discard("S", numbers[0])
+    store.close()
+    again = saved(path)
+    assert again.get_most_recent("S") == "7|2|"
+    again.close()
