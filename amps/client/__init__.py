@@ -10,7 +10,6 @@
 The names below are the public ones. The sub-packages, each importing only those after it:
 
 - `workers`: `Worker`, which processes the messages of queues in threads, tasks or processes.
-- `workers`: `Worker`, which runs handlers of queue messages in threads, tasks or processes.
 - `aio`: the asyncio front end; its public names are in `amps.aio`.
 - `blocking`: the blocking front end, `Client` and `HAClient`, with its threads and sockets.
 - `frontend`: what all front ends share.
