@@ -374,12 +374,17 @@ def test_client_worker_ends_with_an_error_if_its_client_does(queueing: Queueing)
         lost.run()
 
 
-def test_client_worker_stops_while_it_cannot_connect() -> None:
+async def do_nothing(message: Message) -> None:
+    """A handler."""
+
+
+@pytest.mark.parametrize("handler", [Seen(), do_nothing], ids=["threads", "tasks"])
+def test_client_worker_stops_while_it_cannot_connect(handler: Callable[[Message], object]) -> None:
     """`stop` ends the attempts to reach a server, and takes effect before `run`, too."""
-    nowhere = Worker("tcp://127.0.0.1:1/amps/json", "Q", Seen())
+    nowhere = Worker("tcp://127.0.0.1:1/amps/json", "Q", handler)
     with running(nowhere):
         pass
-    early = Worker("tcp://127.0.0.1:1/amps/json", "Q", Seen())
+    early = Worker("tcp://127.0.0.1:1/amps/json", "Q", handler)
     early.stop()
     early.run()
 
@@ -481,9 +486,17 @@ def test_client_worker_replaces_a_killed_process(
     victim = program.calls()[-1][0]
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: {number for _, number in program.calls()} == set(range(1000)), TIMEOUT_S, "lost messages")
-    queueing.publish(*range(1000, 1200))
-    wait_until(lambda: len({pid for pid, _ in program.calls()}) == 3, TIMEOUT_S, "not replaced")
-    wait_until(lambda: {number for _, number in program.calls()} == set(range(1200)), TIMEOUT_S, "lost messages")
+    published = 1000
+
+    def replaced() -> bool:
+        nonlocal published
+        queueing.publish(*range(published, published + 10))
+        published += 10
+        return len({pid for pid, _ in program.calls()}) == 3
+
+    wait_until(replaced, TIMEOUT_S, "not replaced")
+    everything = set(range(published))
+    wait_until(lambda: {number for _, number in program.calls()} == everything, TIMEOUT_S, "lost messages")
     assert program.wait(signal.SIGTERM)[1] == 1
     twice = collections.Counter(number for _, number in program.calls())
     assert set(twice.values()) <= {1, 2}
