@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from amps.client import AMPSException, Client, Failure, Message, Rejected, UsageException, Worker
+from amps.client import AMPSException, Client, Failure, HAClient, Message, Rejected, UsageException, Worker
 from tests.support.peers import Peers
 from tests.support.queues import Queueing, bodies, options, queue_xml
 from tests.support.server import (
@@ -259,7 +259,7 @@ def test_client_worker_acknowledges_a_settled_message_again(queueing: Queueing) 
 
 
 def test_client_worker_drains(queueing: Queueing) -> None:
-    """Handlers that run may end, and nobody else gets their messages; all others go back to the queue."""
+    """Handlers that run may end, and no other consumer gets their messages; all others go back to the queue."""
     go_on, begun = threading.Event(), threading.Semaphore(0)
 
     def handle(message: Message) -> None:
@@ -387,6 +387,15 @@ def test_client_worker_stops_while_it_cannot_connect(handler: Callable[[Message]
     early = Worker("tcp://127.0.0.1:1/amps/json", "Q", handler)
     early.stop()
     early.run()
+
+
+def test_client_worker_refuses_dead_letters_of_a_publish_store() -> None:
+    """A publish store would hide that the server refused a dead letter, and the message would be lost."""
+    worker = Worker(
+        lambda: HAClient.memory_backed("w", "tcp://127.0.0.1:1/amps/json"), "Q", Seen(), dead_letter_topic="T-dead"
+    )
+    with pytest.raises(UsageException, match="publish store"):
+        worker.run()
 
 
 PROGRAM = """

@@ -18,7 +18,8 @@ def taken(backlog: Backlog) -> Held:
 
 def test_a_message_is_not_leased_after_its_connection() -> None:
     backlog = Backlog()
-    assert backlog.put(arriving(1)) and backlog.put(arriving(2))
+    assert backlog.put(arriving(1))
+    assert backlog.put(arriving(2))
     running = taken(backlog)
     backlog.drop_waiting()
     assert backlog.waiting == 0
