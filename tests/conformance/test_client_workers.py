@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from amps.client import AMPSException, Client, Failure, Message, Rejected, UsageException, Worker
+from amps.client import AMPSException, Client, Failure, HAClient, Message, Rejected, UsageException, Worker
 from tests.support.peers import Peers
 from tests.support.queues import Queueing, bodies, options, queue_xml
 from tests.support.server import (
@@ -259,7 +259,7 @@ def test_client_worker_acknowledges_a_settled_message_again(queueing: Queueing) 
 
 
 def test_client_worker_drains(queueing: Queueing) -> None:
-    """Handlers that run may end, and nobody else gets their messages; all others go back to the queue."""
+    """Handlers that run may end, and no other consumer gets their messages; all others go back to the queue."""
     go_on, begun = threading.Event(), threading.Semaphore(0)
 
     def handle(message: Message) -> None:
@@ -374,14 +374,28 @@ def test_client_worker_ends_with_an_error_if_its_client_does(queueing: Queueing)
         lost.run()
 
 
-def test_client_worker_stops_while_it_cannot_connect() -> None:
+async def do_nothing(message: Message) -> None:
+    """A handler."""
+
+
+@pytest.mark.parametrize("handler", [Seen(), do_nothing], ids=["threads", "tasks"])
+def test_client_worker_stops_while_it_cannot_connect(handler: Callable[[Message], object]) -> None:
     """`stop` ends the attempts to reach a server, and takes effect before `run`, too."""
-    nowhere = Worker("tcp://127.0.0.1:1/amps/json", "Q", Seen())
+    nowhere = Worker("tcp://127.0.0.1:1/amps/json", "Q", handler)
     with running(nowhere):
         pass
-    early = Worker("tcp://127.0.0.1:1/amps/json", "Q", Seen())
+    early = Worker("tcp://127.0.0.1:1/amps/json", "Q", handler)
     early.stop()
     early.run()
+
+
+def test_client_worker_refuses_dead_letters_of_a_publish_store() -> None:
+    """A publish store would hide that the server refused a dead letter, and the message would be lost."""
+    worker = Worker(
+        lambda: HAClient.memory_backed("w", "tcp://127.0.0.1:1/amps/json"), "Q", Seen(), dead_letter_topic="T-dead"
+    )
+    with pytest.raises(UsageException, match="publish store"):
+        worker.run()
 
 
 PROGRAM = """
@@ -481,9 +495,17 @@ def test_client_worker_replaces_a_killed_process(
     victim = program.calls()[-1][0]
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: {number for _, number in program.calls()} == set(range(1000)), TIMEOUT_S, "lost messages")
-    queueing.publish(*range(1000, 1200))
-    wait_until(lambda: len({pid for pid, _ in program.calls()}) == 3, TIMEOUT_S, "not replaced")
-    wait_until(lambda: {number for _, number in program.calls()} == set(range(1200)), TIMEOUT_S, "lost messages")
+    published = 1000
+
+    def replaced() -> bool:
+        nonlocal published
+        queueing.publish(*range(published, published + 10))
+        published += 10
+        return len({pid for pid, _ in program.calls()}) == 3
+
+    wait_until(replaced, TIMEOUT_S, "not replaced")
+    everything = set(range(published))
+    wait_until(lambda: {number for _, number in program.calls()} == everything, TIMEOUT_S, "lost messages")
     assert program.wait(signal.SIGTERM)[1] == 1
     twice = collections.Counter(number for _, number in program.calls())
     assert set(twice.values()) <= {1, 2}

@@ -89,11 +89,15 @@ class TaskPool(_Handling):
         self._free = threading.Semaphore(concurrency)
         self._tasks: set[asyncio.Task[None]] = set()
         self._abandoned = False
+        self._start_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run_loop, name="amps-worker-loop", daemon=True)
 
     def start(self) -> None:
         """Start the threads."""
-        self._thread.start()
+        with self._start_lock:
+            if self._abandoned:
+                return
+            self._thread.start()
         threading.Thread(target=self._feed, name="amps-worker-feed", daemon=True).start()
 
     def _run_loop(self) -> None:
@@ -129,7 +133,11 @@ class TaskPool(_Handling):
 
     def abandon(self) -> None:
         """Cancel the tasks and end the loop."""
-        self._abandoned = True
+        with self._start_lock:
+            self._abandoned = True
+            if self._thread.ident is None:  # the worker was stopped before it was connected
+                self._loop.close()
+                return
         asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
         self._thread.join(1.0)
 

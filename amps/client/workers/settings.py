@@ -62,6 +62,7 @@ class Settings:
         """Return a new client, not yet connected."""
         client = self.servers() if callable(self.servers) else HAClient(self.name, self.servers)
         if self.dead_letter_topic is not None and client.publish_store is not None:
+            client.close()
             raise UsageException("dead letters need a client without a publish store, to learn of refusals")
         client.ack_batch_size = self.ack_batch_size
         client.ack_timeout = self.ack_timeout
