@@ -12,14 +12,13 @@ import re
 import types
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import amps
 from amps.aio import AsyncClient
 from amps.client import AMPSException, Command, MemoryPublishStore, Message
+from tests.support.documents import CHECKOUT
 from tests.unit.client.aio_peer import AsyncPeer
 from tests.unit.client.peer import Frame
 
@@ -333,7 +332,7 @@ def test_all_awaitable_calls_are_in_the_matrix() -> None:
 
 
 def test_the_published_matrix_names_each_call_and_disturbance() -> None:
-    text = (Path(amps.__file__).parent.parent / "docs/guide/cancellation.md").read_text()
+    text = (CHECKOUT / "docs/guide/cancellation.md").read_text()
     for name in [*CALLS, *DISTURBANCES]:
         assert f"| {name} |" in text or f"- {name}" in text, name
 

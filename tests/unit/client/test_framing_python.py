@@ -174,5 +174,7 @@ def test_the_environment_selects_the_module(value: str | None, module: str) -> N
     environment = {name: text for name, text in os.environ.items() if name != "AMPS_PURE_PYTHON"}
     environment |= {} if value is None else {"AMPS_PURE_PYTHON": value}
     code = "import amps.client.protocol.framing as f; print(f.FrameDecoder.__module__, f.HeaderError.__module__)"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == [module, module]

@@ -109,7 +109,7 @@ except ImportError as error:
 
 
 def test_the_client_needs_the_standard_library_only() -> None:
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-P", "-c", ALONE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
     assert first == "{\"id\":1} {'id': 2}"

@@ -318,7 +318,7 @@ def test_neither_package_is_needed_or_imported() -> None:
     )
     environment = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],
         capture_output=True,
         text=True,
         timeout=60,

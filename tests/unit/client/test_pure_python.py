@@ -17,6 +17,7 @@ def test_the_client_passes_its_tests_in_pure_python() -> None:
     chosen = subprocess.run(
         [
             sys.executable,
+            "-P",
             "-c",
             "from amps.client.protocol import framing, traffic; import sys;"
             "print(traffic.COMPILED, framing.parse_header.__module__, 'amps._core' in sys.modules)",
@@ -31,7 +32,7 @@ def test_the_client_passes_its_tests_in_pure_python() -> None:
     assert chosen.stdout == "False amps.client.protocol.framing_python False\n", chosen.stderr
     tests = [*sorted(HERE.glob("test_engine_*.py")), HERE / "test_aio.py"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *map(str, tests)],
+        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *map(str, tests)],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,

@@ -203,5 +203,5 @@ for length in range(80):
         raise AssertionError(header)
 print("refused")
 """
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    said = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False)
     assert (said.returncode, said.stdout) == (0, "refused\n"), said.stderr

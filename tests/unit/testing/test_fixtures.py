@@ -79,6 +79,6 @@ def test_the_class_needs_no_pytest(tmp_path: Path) -> None:
         "print(amps.testing.__all__, hasattr(amps.testing, 'amps_server'))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split() == ["['AmpsServer',", "'AmpsServerError']", "False"]

@@ -225,7 +225,7 @@ def test_the_server_ends_with_the_tests_that_started_it() -> None:
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     session, directory = done.stdout.split()
