@@ -6,6 +6,7 @@ journal.
 """
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import pytest
 
 from amps._core.queues.engine import COUNTERS_BYTES, QueueArena, arena_bytes
 from amps._core.queues.manager import LogAdapter, QueueManager
+from amps._core.values.value import publisher_id
 from amps.journal.entries import JournalFile
 from amps.server.records import KIND_QUEUE_SUBSCRIBE
 from tests.support.feed import Feed, Feeder
+from tests.support.journals import names_in
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import SECOND_NS, QueueSettings
 from tests.support.records import EXPIRY, HEADER_BYTES, NO_EXPIRATION, RecordParts, element
@@ -72,11 +75,17 @@ class Stage:
         self.turn()
         assert journal.start_position + FILE_BYTES - journal.position <= room_bytes
 
-    def acknowledge(self, queue: str, position: int, bookmark: tuple[int, int] = (1, 1)) -> None:
+    def acknowledge(
+        self,
+        queue: str,
+        position: int,
+        bookmark: tuple[int, int] = (1, 1),
+        parts: RecordParts = RecordParts(publisher_id=1),  # noqa: B008 - immutable
+    ) -> None:
         """Acknowledge a message, by default the first one, with the given log position (0 = unknown)."""
         entry = struct.pack("<QQQII", *bookmark, position, 0, 0)
         acknowledgement = struct.pack("<IIQQII", 0, 1, 0, 0, 7, 0) + entry
-        parts = RecordParts(kind=KIND_QUEUE_ACKNOWLEDGEMENT, publisher_id=1, payload=acknowledgement)
+        parts = replace(parts, kind=KIND_QUEUE_ACKNOWLEDGEMENT, payload=acknowledgement)
         self.sequence += 1
         self.feeder.push(Feed(0, self.sequence, queue, parts))
 
@@ -154,6 +163,29 @@ def test_an_acknowledgement_of_an_expired_message_still_in_the_journal(stage: St
     stage.acknowledge("E", first)
     answers = stage.turn()
     assert [answer[0] for answer in answers if isinstance(answer, tuple)] == ["refused"]
+
+
+def test_an_acknowledgement_is_preceded_by_the_name_of_its_client(stage: Stage) -> None:
+    """docs/files.md: a name has a name record before the first record of its publisher in that file.
+
+    The removals that must be recorded before the acknowledgement change the journal, so the new one needs the name.
+    """
+    consumer = RecordParts(publisher_id=publisher_id("p0"))
+    for _ in range(EXPIRING_COUNT):
+        stage.publish("TE")
+    stage.publish("TL")
+    stage.turn()
+    [(leasing, _)] = stage.adapter.manager.states(LEASING)
+    stage.leave_room(1000)  # for an acknowledgement, not for the removals of all expired messages
+    stage.now_ns += 4 * SECOND_NS
+    stage.acknowledge("L", leasing, parts=consumer)
+    stage.turn()
+    storage = stage.feeder.journal_storage
+    assert storage.numbers == [0, 1]
+    with JournalFile(storage.path(1)) as journal:
+        entries = [entry for entry in journal.entries() if entry.kind == KIND_QUEUE_ACKNOWLEDGEMENT]
+    assert [entry.client_name for entry in entries] == [b"p0"]
+    assert names_in(storage.path(1)) == [(publisher_id("p0"), b"p0")]
 
 
 def test_an_acknowledgement_comes_before_a_delivery_that_waited(stage: Stage) -> None:
