@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amps._core.journal.reader import FILE_HEADER_SIZE, LogDamaged, LogFile
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogCursor, LogDamaged, LogDirectory, LogFile
 from amps._core.journal.search import RecordSearch, RecordWalker, find_message, places
 from amps._core.journal.writer import IndexBuilder, IndexDamaged, IndexReader, LogWriter, scan_file
 from amps._core.values.value import publisher_id
@@ -116,6 +116,27 @@ def test_a_malformed_area_is_damage(tmp_path: Path, area: bytes) -> None:
     assert found.last_bookmark == (5, 1)
     with pytest.raises(LogDamaged):
         entries_of(path)
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_malformed_area_of_a_long_message_is_damage(tmp_path: Path, sound: bool) -> None:
+    """A cursor that shares a thread checks such a record in parts, and its area with the last part."""
+    size = 6 << 20
+    area = element(CLIENT, 1) if sound else MALFORMED[0]
+    long = RecordParts(bytes(5 << 20), publisher_id=5, sequence=1, extension=area)
+    (tmp_path / "inst.0000000003.journal").write_bytes(journal([long], size))
+    directory = LogDirectory(f"{tmp_path}/inst.", ".journal", lambda topic, kind: topic)
+    cursor = LogCursor(directory, 3, START_POSITION, True)
+    cursor.allow(size)
+    assert cursor.step(START_POSITION + size) is None
+    assert cursor.waits
+    if sound:
+        record = cursor.step(START_POSITION + size)
+        assert record is not None
+        assert record.sequence == 1
+    else:
+        with pytest.raises(LogDamaged, match="checksum"):
+            cursor.step(START_POSITION + size)
 
 
 @given(st.binary(max_size=60), st.integers(0, 2))

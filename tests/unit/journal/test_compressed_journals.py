@@ -83,6 +83,31 @@ def test_zstd_restores_a_compressed_journal(journals: Journals) -> None:
         assert read_header(path).size == len(content)
 
 
+@pytest.mark.parametrize("cache_bytes", [0, FRAME_BYTES])
+def test_names_are_found_across_frames(tmp_path: Path, cache_bytes: int) -> None:
+    """docs/files.md: the name records of a journal form a chain, which leads here through all frames."""
+    feeder = Feeder(tmp_path, FILE_BYTES, 8)
+    for number in range(8):
+        for sequence in range(1, 20):
+            parts = RecordParts(payload=bytes(6000), publisher_id=publisher_id(f"p{number}"))
+            feeder.push(Feed(number, sequence, "t", parts))
+            feeder.turn(1000, 0)
+    last_name_offset = feeder.journal.index.last_name_offset  # type: ignore[union-attr]
+    feeder.sequencer.change_journal()
+    plain = feeder.journal_storage.path(0)
+    names = {publisher_id(f"p{number}"): b"p%d" % number for number in range(8)}
+    compressed = plain.with_suffix(".journal.gz")
+    list(compress_journal(Disk(), plain, compressed))
+    assert not plain.exists()
+    prefix = feeder.journal_storage.prefix
+    directory = LogDirectory(
+        prefix, ".journal", lambda topic, kind: topic, [(prefix, ".journal.gz")], FrameCache(cache_bytes)
+    )
+    file = LogCursor(directory, 0, 0, True).file
+    assert last_name_offset > 3 * FRAME_BYTES
+    assert file.names_before(last_name_offset) == names
+
+
 @pytest.mark.parametrize("cache_bytes", [0, FRAME_BYTES, 1 << 30])
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_log_reads_the_same_with_any_cache_size(journals: Journals, cache_bytes: int, verify: bool) -> None:
