@@ -79,6 +79,7 @@ def take_all_steps(tutorial: Programs) -> None:
     feed = tutorial.start("range(6, 206)")
     consumer.until_lines(20, "done:")
     first.kill()
+    consumer.until(tutorial.adapted(seen("lost the connection").strip()))
     standby.until(seen("initialization").strip())
     assert feed.finished().endswith(seen("200 orders"))
     consumer.until(seen("done: 204"))
@@ -102,5 +103,5 @@ def take_all_steps(tutorial: Programs) -> None:
 
 def test_every_program_of_the_tutorial_is_run() -> None:
     assert len(blocks(TUTORIAL)) == 7
-    assert len(blocks(TUTORIAL, "text")) == 11
+    assert len(blocks(TUTORIAL, "text")) == 12
     assert len(blocks(TUTORIAL, "sh")) == 3

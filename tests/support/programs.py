@@ -88,7 +88,10 @@ class Programs:
 
     def text(self, containing: str, language: str = "python") -> str:
         """The block that contains a text, adapted to this run."""
-        text = block(self._document, containing, language)
+        return self.adapted(block(self._document, containing, language))
+
+    def adapted(self, text: str) -> str:
+        """A text of the document, as it is in this run."""
         for old, new in self.replaced.items():
             text = text.replace(old, new)
         return text
@@ -115,9 +118,9 @@ class Programs:
 
 
 @contextlib.contextmanager
-def programs(document: str, directory: Path, port: int, **replaced: str) -> Iterator[Programs]:
+def programs(document: str, directory: Path, port: int) -> Iterator[Programs]:
     """Run programs of a document with `localhost:9007` replaced by this port; end those that still run."""
-    running = Programs(document, directory, {"localhost:9007": f"127.0.0.1:{port}", **replaced})
+    running = Programs(document, directory, {"localhost:9007": f"127.0.0.1:{port}"})
     try:
         yield running
     finally:
