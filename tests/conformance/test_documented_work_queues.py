@@ -5,7 +5,7 @@ from pathlib import Path
 
 from amps.client import Client, Failure
 from tests.support.documents import GUIDE_TO_DEAD_LETTERS, GUIDE_TO_WORK_QUEUES, GUIDE_TO_WORKERS, blocks
-from tests.support.programs import Programs, programs
+from tests.support.programs import WAIT_S, Programs, programs
 from tests.support.queues import queue_xml
 from tests.support.server import StartServer
 from tests.unit.cli.running import COMMAND
@@ -18,22 +18,35 @@ def lines_of_commands(guide: Programs, containing: str) -> list[str]:
 
 
 def test_the_guide_to_work_queues(start_server: StartServer, tmp_path: Path) -> None:
-    """queues.md §9.3, D-31: jobs by priority, and a lease that is extended is kept."""
+    """queues.md §14.1, D-31: jobs are listed, and a lease that is extended is kept."""
     with programs(GUIDE_TO_WORK_QUEUES, tmp_path, 0) as guide:
-        configuration = guide.text("<Priority>", "xml").replace("5s", "1s")
+        configuration = guide.text("<Priority>", "xml").replace("5s", "2s")
         server = start_server(log_topics=("^jobs$",), instance_xml=configuration)
-        guide.replaced |= {"localhost:9007": f"127.0.0.1:{server.port()}", "=5s": "=1s", "sleep(1)": "sleep(0.6)"}
+        guide.replaced |= {"localhost:9007": f"127.0.0.1:{server.port()}", "=5s": "=2s", "sleep(1)": "sleep(0.8)"}
         assert guide.run("job-source") == "waiting: 3\n"
         listed = lines_of_commands(guide, "amps sow")
         assert sorted('"id":1' in line for line in listed) == [False, False, False, True]
         assert sum('"id":2' in line for line in listed) == 2
+        guide.replaced["concurrency=2, max_backlog=2"] = "concurrency=3, max_backlog=3"
         worker = guide.start("lease_extension")
-        worker.until("job 1: step 2", "job 2: step 2", "job 3: step 2")
-        assert [len(worker.lines(f"job {number}:")) for number in (1, 2, 3)] == [3, 3, 3]  # none was taken back
-        assert worker.lines()[0].startswith("job 2") or worker.lines()[1].startswith("job 2")
-        worker.end()
+        worker.until("job 1: step 0", "job 2: step 0", "job 3: step 0")
         with Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
+            other = client.subscribe("todo", max_backlog=10)  # would get a job whose lease ended
+            worker.until("job 1: step 2", "job 2: step 2", "job 3: step 2")
+            worker.end()
+            assert other.get(0.2) is None
             assert client.sow_count("todo") == 0
+
+
+def test_the_guides_queue_prefers_jobs_of_high_priority(start_server: StartServer, tmp_path: Path) -> None:
+    """queues.md §9.3"""
+    with programs(GUIDE_TO_WORK_QUEUES, tmp_path, 0) as guide:
+        server = start_server(log_topics=("^jobs$",), instance_xml=guide.text("<Priority>", "xml"))
+        guide.replaced["localhost:9007"] = f"127.0.0.1:{server.port()}"
+        guide.run("job-source")
+        with Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
+            jobs = client.subscribe("todo", max_backlog=10)
+            assert [jobs.get(WAIT_S).json()["id"] for _ in range(3)] == [2, 1, 3]  # type: ignore[union-attr]
 
 
 def test_the_guide_to_dead_letters(start_server: StartServer, tmp_path: Path) -> None:
