@@ -14,7 +14,7 @@ BUILD_EXTENSIONS := $(BIN)/python setup.py build_ext --inplace
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help set-up build release-build debug test test-one lint types check docs docs-serve sdist wheel wheels bench clean
+.PHONY: help set-up build release-build debug test test-one lint types check docs docs-serve sdist wheel wheels client-wheel bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -65,10 +65,13 @@ wheel: ## build the source distribution, and from it a wheel for this host, in d
 wheels: sdist ## build the source distribution, and from it the wheels of a release, in dist/; needs containers
 	$(BIN)/cibuildwheel --platform linux --output-dir dist "$$(ls -t dist/*.tar.gz | head -1)"
 
+client-wheel: ## build the wheel of the client library alone, in dist/; needs no compiler
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist ./client
+
 bench: ## run a benchmark: make bench BENCH='replay --peers amps'
 	$(BIN)/python -m perf $(BENCH)
 
 clean: ## remove the products of builds and tests, but not VENV
-	rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build client/build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find amps tests perf tools \( -name '*.so' -o -name '*.c' -o -name '*.html' \) -type f -delete
 	find amps tests perf tools -name __pycache__ -type d -prune -exec rm -rf {} +

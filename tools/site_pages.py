@@ -22,6 +22,7 @@ ADDED = (
     "CONTRIBUTING.md",
     "LICENSE",
     "SECURITY.md",
+    "client/README.md",
     "conf/*",
     "perf/README.md",
 )

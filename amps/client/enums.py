@@ -35,12 +35,19 @@ class AckType(IntFlag):
     """A set of acknowledgement types. `str()` returns the list in its wire format."""
 
     NONE = 0
+    """No acknowledgement."""
     RECEIVED = 1
+    """The server has received the command."""
     PARSED = 2
+    """The server has read the command."""
     PROCESSED = 4
+    """The server has accepted or refused the command."""
     PERSISTED = 8
+    """The message is safe on disk; of a bookmark subscription: the log is stable up to a bookmark."""
     COMPLETED = 16
+    """All results, or the whole replay, have been sent; of `flush`: everything before is processed."""
     STATS = 32
+    """Counts of a query or a delete."""
 
     @classmethod
     def parse(cls, text: "AckType | str") -> Self:
@@ -67,10 +74,18 @@ class ConnectionState(IntEnum):
     """The states that connection state listeners receive."""
 
     DISCONNECTED = 0
+    """The connection is lost or closed."""
     SHUTDOWN = 1
+    """The client is closed for good."""
     CONNECTED = 2
+    """The connection is open; the logon follows."""
     LOGGED_ON = 4
+    """The logon has succeeded; an HAClient has not recovered yet."""
     PUBLISH_REPLAYED = 8
+    """The messages of the publish store have been sent again."""
     HEARTBEAT_INITIATED = 16
+    """Heartbeats have begun."""
     RESUBSCRIBED = 32
+    """All subscriptions have been entered again: the recovery is finished."""
     UNKNOWN = 16384
+    """Never reported; for other client libraries."""

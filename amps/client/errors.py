@@ -12,11 +12,7 @@ from amps.client.protocol.message import Message
 
 
 class AMPSException(Exception):
-    """Base of all. The attributes are None where they do not apply.
-
-    `reason` is one of the server's stable texts, `detail` a description of the error. `position` is the index of the
-    wrong character in the refused filter. `message` is the acknowledgement, `command_id` the id of the command.
-    """
+    """Base of all. The attributes are None where they do not apply."""
 
     def __init__(
         self,
@@ -28,10 +24,15 @@ class AMPSException(Exception):
     ) -> None:
         super().__init__(text)
         self.reason = reason
+        """The server's stable text for the cause, such as `bad filter`."""
         self.detail = message.detail if message is not None else None
+        """A description of the error by the server."""
         self.position = message.position if message is not None else None
+        """The index, counted from 0, of the wrong character in the refused filter."""
         self.command_id = command_id
+        """The id of the command."""
         self.message = message
+        """The acknowledgement that reported the failure."""
 
 
 class ConnectionException(AMPSException, ConnectionError):

@@ -44,6 +44,7 @@ class Client:
     """
 
     Bookmarks = Bookmarks
+    """Places where a replay begins."""
 
     def __init__(self, name: str = "") -> None:
         self._name = name or default_client_name()
@@ -412,6 +413,7 @@ class Client:
         self._set(lambda client: client.set_last_chance_handler(wrapped_or_none(handler)))
 
     set_unhandled_message_handler = set_last_chance_message_handler
+    """The older name of `set_last_chance_message_handler`."""
 
     def set_duplicate_message_handler(self, handler: Handler | None) -> None:
         """Set the handler of messages that the bookmark store has already seen."""

@@ -9,7 +9,10 @@ from amps.compat.names import milliseconds, seconds, with_twins
 
 @with_twins
 class Command(_Command):
-    """One command: `Command("subscribe").set_topic("orders").set_filter("/id > 1")`. Setters return the command."""
+    """One command: `Command("subscribe").set_topic("orders").set_filter("/id > 1")`. Setters return the command.
+
+    The timeout is in milliseconds, the expiration in seconds.
+    """
 
     def __init__(self, command: str = "", topic: str | None = None) -> None:
         super().__init__(command, topic)

@@ -142,26 +142,45 @@ class Reason:
     """Reasons in acknowledgements and `oof` messages, as `Message.get_reason` returns them."""
 
     Duplicate: Final = "duplicate"
+    """The publisher's number was not above its highest one."""
     BadFilter: Final = "bad filter"
+    """The content filter does not parse."""
     BadRegexTopic: Final = "bad regex topic"
+    """The topic expression does not parse."""
     SubscriptionAlreadyExists: Final = "subscription already exists"
+    """The subscription id is active."""
     Deleted: Final = "deleted"
+    """Of `oof`: the record was deleted."""
     Expired: Final = "expired"
+    """Of `oof`: the record expired."""
     Match: Final = "match"
+    """Of `oof`: the record no longer matches."""
     InvalidTopic: Final = "invalid topic"
+    """The topic is not set up for this operation."""
     NameInUse: Final = "name in use"
+    """Another connection has the client name."""
     AuthFailure: Final = "auth failure"
+    """The credentials were refused."""
     NotEntitled: Final = "not entitled"
+    """The user has no permission."""
 
 
 class ConnectionStateListener:
     """The states that connection state listeners are called with."""
 
     Disconnected: Final = _State.DISCONNECTED
+    """The connection is lost or closed."""
     Shutdown: Final = _State.SHUTDOWN
+    """The client is closed for good."""
     Connected: Final = _State.CONNECTED
+    """The connection is open."""
     LoggedOn: Final = _State.LOGGED_ON
+    """The logon has succeeded; recovery is not finished."""
     PublishReplayed: Final = _State.PUBLISH_REPLAYED
+    """The messages of the publish store have been sent again."""
     HeartbeatInitiated: Final = _State.HEARTBEAT_INITIATED
+    """Heartbeats have begun."""
     Resubscribed: Final = _State.RESUBSCRIBED
+    """All subscriptions have been entered again."""
     UNKNOWN: Final = _State.UNKNOWN
+    """Never reported."""

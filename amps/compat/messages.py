@@ -105,8 +105,11 @@ class Message:
     """
 
     Command = CommandType
+    """Types of commands and messages."""
     AckType = AckTypes
+    """Types of acknowledgements."""
     Options = Options
+    """Options of commands."""
 
     def __init__(self, message: _Message | None = None) -> None:
         self._message = _NOTHING if message is None else message

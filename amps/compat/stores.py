@@ -27,8 +27,11 @@ class _Resizable:
     """The resize handler of a publish store. `Client` asks it when the store raises StoreFullException."""
 
     resize_handler: ResizeHandler | None = None
+    """Set by `set_resize_handler`."""
     max_bytes: int | None
+    """The limit for the kept messages in bytes; None = no limit."""
     on_full: Any
+    """What publishing does when the store is full: `wait`, or `raise`, with a resize handler."""
     _initial_bytes: int
 
     def set_resize_handler(self, handler: ResizeHandler | None) -> None:
@@ -40,6 +43,18 @@ class _Resizable:
     def set_limit(self, max_bytes: int | None) -> None:
         """Set the number of bytes that the store may keep; None = no limit."""
         raise NotImplementedError
+
+    def get_lowest_unpersisted(self: Any) -> int:
+        """The lowest number of a message that is not persisted; 0 = none."""
+        return int(self.lowest_unpersisted())
+
+    def get_highest_unpersisted(self: Any) -> int:
+        """The highest number of a message that is not persisted; 0 = none."""
+        return int(self.highest_unpersisted())
+
+    def get_last_persisted(self: Any) -> int:
+        """The highest number that is known to be persisted; 0 = none."""
+        return int(self.last_persisted())
 
     def get_error_on_publish_gap(self) -> bool:
         """Whether a server that lacks persisted messages of this client is refused."""
@@ -118,6 +133,7 @@ class MMapBookmarkStore(_FileBookmarkStore):
 
 
 LoggedBookmarkStore = MMapBookmarkStore
+"""The name of MMapBookmarkStore in other languages."""
 
 
 @with_twins

@@ -37,6 +37,7 @@ class MessageStream(Iterator[Message | None]):
         return None if message is None else Message(message)
 
     next = __next__
+    """Return the next message, as the iterator does. Raises StopIteration at the end."""
 
     def timeout(self, timeout: float) -> Self:
         """Yield None when no message arrives for so many milliseconds; 0 = wait for ever."""
@@ -44,6 +45,7 @@ class MessageStream(Iterator[Message | None]):
         return self
 
     set_timeout = timeout
+    """The same as `timeout`."""
 
     def get_timeout(self) -> int:
         """The timeout in milliseconds; 0 = none."""
@@ -60,6 +62,7 @@ class MessageStream(Iterator[Message | None]):
         return self
 
     set_max_depth = max_depth
+    """The same as `max_depth`."""
 
     def get_max_depth(self) -> int:
         """The bound of the buffer; 0 = none."""

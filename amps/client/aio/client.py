@@ -78,7 +78,8 @@ class AsyncClient(EventHandlers):
     The arguments are those of `amps.client.Client` (client.md §19.3), without `dispatch`. Handlers may be plain
     functions, which run when a message is received, or coroutine functions, which may await calls of the same client.
     All calls must be made on the event loop on which the client was opened. An authenticator's methods and the
-    disconnect handler may be coroutine functions, too.
+    disconnect handler may be coroutine functions, too. Times are in seconds; None = no limit. Calls raise what those of
+    `amps.client.Client` raise.
     """
 
     def __init__(
@@ -119,11 +120,17 @@ class AsyncClient(EventHandlers):
         )  # fmt: skip
         super().__init__(settings.name, settings.logger)
         self.name = settings.name
+        """The client name."""
         self.uri = uri
+        """The connection string of the last `connect`, or of the constructor."""
         self.timeout = timeout
+        """Seconds that calls wait at most, unless they have a `timeout` of their own; None = no limit."""
         self.auto_ack = auto_ack
+        """Whether queue messages of later subscriptions are acknowledged automatically."""
         self.publish_store = publish_store
+        """The publish store; None without one."""
         self.bookmark_store = bookmark_store
+        """The bookmark store; None without one."""
         self._settings = settings
         self._link = Link(settings, self, self._lost)
         self._engine = self._link.engine
@@ -218,7 +225,9 @@ class AsyncClient(EventHandlers):
     async def connect(self, uri: str | None = None, *, timeout: Timeout = DEFAULT) -> None:
         """Open the connection. Nothing is sent, except an HTTP upgrade request if the URI requires it.
 
-        `timeout` covers the lookup of the host name, the connection and its TLS handshake.
+        `timeout`, in seconds, covers the lookup of the host name, the connection and its TLS handshake. Raises
+        AlreadyConnectedException, ConnectionRefusedException, and for a connection string that cannot work
+        InvalidUriException, InvalidTransportOptionsException or TransportTypeException.
         """
         text = uri or self.uri
         if text is None:
@@ -237,6 +246,8 @@ class AsyncClient(EventHandlers):
     ) -> Message:
         """Log on and return the acknowledgement. A logon that is refused, cancelled, or not answered within `timeout`
         seconds closes the connection.
+
+        Raises AuthenticationException, NameInUseException, DuplicateLogonException, PublishStoreGapException.
         """
         self._link.check_usable()
         check_text("options", options or "")
@@ -276,7 +287,7 @@ class AsyncClient(EventHandlers):
         return ack
 
     async def open(self, *, timeout: Timeout = DEFAULT) -> Self:
-        """Connect and log on, both within `timeout` seconds."""
+        """Connect and log on, both within `timeout` seconds. Raises as `connect` and `logon` do."""
         deadline = self._deadline(timeout)
         await self.connect(timeout=timeout)
         await self.logon(timeout=seconds_left(deadline))
@@ -511,7 +522,10 @@ class AsyncClient(EventHandlers):
         self._link.end_later(route)
 
     async def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:
-        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before."""
+        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before.
+
+        Raises TimedOutException after `timeout` seconds, DisconnectedException if the connection is lost meanwhile.
+        """
         await self._start(Command("flush"), None, timeout, awaited=ack_type)
 
     async def unsubscribe(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
@@ -541,6 +555,9 @@ class AsyncClient(EventHandlers):
         timeout: Timeout = DEFAULT,
     ) -> int:
         """Publish a message; return its sequence number, 0 without a publish store. Waits for no answer.
+
+        `expiration` is in seconds. Raises StoreException if a publish store in files cannot keep the message, or
+        StoreFullException if the store is full and has on_full="raise".
 
         If the server does not read the bytes sent before, or the publish store is full, the call waits, at most
         `timeout` seconds. Then it raises TimedOutException, and the message was neither sent nor stored. A call that is
@@ -673,7 +690,9 @@ class AsyncClient(EventHandlers):
     async def publish_flush(self, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until everything published before is acknowledged as persisted; without a store, flush().
 
-        The limit of `timeout` seconds includes the wait for the server to read the bytes sent before.
+        The limit of `timeout` seconds includes the wait for the server to read the bytes sent before. Raises
+        TimedOutException after it; the messages stay in the store. Messages that the server refuses are reported to the
+        failed write handler, not here.
         """
         store = self.publish_store
         if store is None:
@@ -771,7 +790,7 @@ class AsyncClient(EventHandlers):
         handler: Handler | None = None,
         **kw: Unpack[SubscribeArgs],
     ) -> StreamRequest | Coroutine[Any, Any, str]:
-        """Subscribe to a topic or topic expression."""
+        """Subscribe to a topic or topic expression. `kw`, exceptions: as `amps.client.Client.subscribe`."""
         return self._subscribe("subscribe", topic, filter, handler, kw)
 
     @overload
@@ -803,7 +822,10 @@ class AsyncClient(EventHandlers):
         handler: Handler | None = None,
         **kw: Unpack[BookmarkSubscribeArgs],
     ) -> StreamRequest | Coroutine[Any, Any, str]:
-        """Replay a recorded topic from a bookmark, then continue live. Pass a stable sub_id with MOST_RECENT."""
+        """Replay a recorded topic from a bookmark, then continue live. Pass a stable sub_id with MOST_RECENT.
+
+        `bookmark`, `kw`, exceptions: as `amps.client.Client.bookmark_subscribe`.
+        """
         if is_most_recent(bookmark) and self.bookmark_store is not None and "sub_id" not in kw:
             self._logger.warning(
                 "client %s: MOST_RECENT without sub_id: the next run cannot find where this one stopped",

@@ -60,6 +60,7 @@ class AsyncHAClient(AsyncClient):
             client_args["bookmark_store"] = MemoryBookmarkStore()
         super().__init__(name, **client_args)
         self.attempt_timeout = attempt_timeout
+        """Seconds for connecting and logging on, and for each step of the recovery; None = no limit."""
         self._resume_streams = resume_streams
         self._accepts_refusal = failed_resubscribe_handler
         self._failover = Failover(

@@ -193,7 +193,9 @@ class AsyncMessageStream(AsyncIterator[Message]):
 
     def __init__(self, owner: QueueOwner, command: Command, route: Route, queue: MessageQueue) -> None:
         self.command = command
+        """The command that the stream belongs to, as it was sent."""
         self.closed = False
+        """Whether `close` was called."""
         self._owner = owner
         self._route = route
         self._queue = queue
@@ -287,7 +289,10 @@ class AsyncMessageStream(AsyncIterator[Message]):
             self._owner.ack(last)
 
     async def get(self, timeout: Timeout = None) -> Message | None:
-        """Return the next message, None if none arrives in time. Raises EOFError at the end."""
+        """Return the next message; None if none arrives within `timeout` seconds (None = no limit).
+
+        Raises EOFError at the end, or the error that ended the stream.
+        """
         return await self._next(timeout)
 
     def drain(self) -> list[Message]:
@@ -356,7 +361,7 @@ class AsyncMessageStream(AsyncIterator[Message]):
     ) -> "pyarrow.Table":
         """Return messages up to the end of the stream as a pyarrow.Table; of a live stream, a batch of them.
 
-        `max_messages` and `timeout` are as for `to_pandas`. For the rest see `amps.client.to_arrow`.
+        `max_messages` and `timeout`, in seconds, are as for `to_pandas`. For the rest see `amps.client.to_arrow`.
         """
         make = arrow_maker(headers, separator, schema)
         return make(await read_async(self, self._queue.give_back, max_messages, timeout))

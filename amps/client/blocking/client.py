@@ -72,6 +72,14 @@ class Client(Publishing, Subscribing):
     - http_headers: lines, or names and values, of the HTTP request that `http_preflight=true` sends.
     - max_message_size: bytes; larger messages are refused both ways.
     - logger: by default `amps.client`.
+
+    Every call may raise, besides what it says itself:
+
+    - ValueError or TypeError for wrong arguments, before anything is sent.
+    - A CommandException if the server refuses the command: BadFilterException, NotEntitledException and others. The
+      client stays usable.
+    - DisconnectedException without a connection, or if it is lost meanwhile; for an HAClient only if it gives up.
+    - TimedOutException after `timeout` seconds; UsageException if the call may not be made here.
     """
 
     def __init__(
@@ -115,11 +123,17 @@ class Client(Publishing, Subscribing):
         )  # fmt: skip
         self._settings = settings
         self.name = settings.name
+        """The client name."""
         self.uri = uri
+        """The connection string of the last `connect`, or of the constructor."""
         self.timeout = timeout
+        """Seconds that calls wait at most, unless they have a `timeout` of their own; None = no limit."""
         self.auto_ack = auto_ack
+        """Whether queue messages of later subscriptions are acknowledged automatically."""
         self.publish_store = publish_store
+        """The publish store; None without one."""
         self.bookmark_store = bookmark_store
+        """The bookmark store; None without one."""
         super().__init__(settings.new_engine(), self.name, dispatch, max_depth, settings.logger)
         self._stream_settings: tuple[int, OnFull] = (max_depth, on_full)
         self._parsed_uri: ConnectionUri | None = None
@@ -190,7 +204,9 @@ class Client(Publishing, Subscribing):
     def connect(self, uri: str | None = None, *, timeout: Timeout = DEFAULT) -> None:
         """Open the connection. Nothing is sent, except an HTTP upgrade request if the URI requires it.
 
-        `timeout` covers the lookup of the host name, the connection and its TLS handshake.
+        `timeout`, in seconds, covers the lookup of the host name, the connection and its TLS handshake. Raises
+        AlreadyConnectedException, ConnectionRefusedException, and for a connection string that cannot work
+        InvalidUriException, InvalidTransportOptionsException or TransportTypeException.
         """
         self._check_usable()
         deadline = self._deadline(timeout)
@@ -236,6 +252,8 @@ class Client(Publishing, Subscribing):
     ) -> Message:
         """Log on and return the acknowledgement. A logon that is refused, or not answered within `timeout` seconds,
         closes the connection.
+
+        Raises AuthenticationException, NameInUseException, DuplicateLogonException, PublishStoreGapException.
         """
         self._check_may_wait("logon")
         return self._log_on(self._transport, authenticator, options, timeout)
@@ -292,7 +310,7 @@ class Client(Publishing, Subscribing):
         return ack
 
     def open(self, *, timeout: Timeout = DEFAULT) -> Self:
-        """Connect and log on, both within `timeout` seconds."""
+        """Connect and log on, both within `timeout` seconds. Raises as `connect` and `logon` do."""
         deadline = self._deadline(timeout)
         self.connect(timeout=timeout)
         self.logon(timeout=left_until(deadline))

@@ -193,7 +193,10 @@ class Commanding(ClientRuntime):
         return stream
 
     def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:
-        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before."""
+        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before.
+
+        Raises TimedOutException after `timeout` seconds, DisconnectedException if the connection is lost meanwhile.
+        """
         self._start(Command("flush"), None, timeout, awaited=ack_type)
 
     def unsubscribe(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:

@@ -114,6 +114,7 @@ class HAClient(Client):
         self._own_stores: list[PublishStore | BookmarkStore] = []
         super().__init__(name, **client_args)
         self.attempt_timeout = attempt_timeout
+        """Seconds for connecting and logging on, and for each step of the recovery; None = no limit."""
         self._resume_streams = resume_streams
         self._failed_resubscribe_handler = failed_resubscribe_handler
         self._failover = Failover(self.name, chooser, delay_strategy or ExponentialDelayStrategy())

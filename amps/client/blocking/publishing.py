@@ -49,6 +49,9 @@ class Publishing(Commanding):
     ) -> int:
         """Publish a message; return its sequence number, 0 without a publish store. Waits for no answer.
 
+        `expiration` is in seconds. Raises StoreException if a publish store in files cannot keep the message, or
+        StoreFullException if the store is full and has on_full="raise".
+
         If the server does not read the bytes sent before, or the publish store is full, the call waits, at most
         `timeout` seconds. Then it raises TimedOutException, and the message was neither sent nor stored: it may be
         published again. Bytes that a slow server has not read when the call returns are sent by a thread of the client.
@@ -80,7 +83,7 @@ class Publishing(Commanding):
         sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
-        """Publish changes to a record; otherwise like publish."""
+        """Publish changes to a record; otherwise like `publish`."""
         template = publish_template("delta_publish", topic, expiration, correlation_id, sow_key)
         return self._publish(template, data, timeout)
 
@@ -145,7 +148,9 @@ class Publishing(Commanding):
     def publish_flush(self, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until everything published before is acknowledged as persisted; without a store, flush().
 
-        The limit of `timeout` seconds includes the wait for the server to read the bytes sent before.
+        The limit of `timeout` seconds includes the wait for the server to read the bytes sent before. Raises
+        TimedOutException after it; the messages stay in the store. Messages that the server refuses are reported to the
+        failed write handler, not here.
         """
         store = self.publish_store
         if store is None:

@@ -251,7 +251,9 @@ class MessageStream(Iterator[Message]):
 
     def __init__(self, owner: StreamOwner, command: Command, route: Route, buffer: StreamBuffer) -> None:
         self.command = command
+        """The command that the stream belongs to, as it was sent."""
         self.closed = False
+        """Whether `close` was called."""
         self._owner = owner
         self._route = route
         self._buffer = buffer
@@ -340,7 +342,10 @@ class MessageStream(Iterator[Message]):
         return message
 
     def get(self, timeout: Timeout = None) -> Message | None:
-        """Return the next message, None if none arrives in time. Raises EOFError at the end."""
+        """Return the next message; None if none arrives within `timeout` seconds (None = no limit).
+
+        Raises EOFError at the end, or the error that ended the stream.
+        """
         return self._next(timeout)
 
     def drain(self) -> list[Message]:
@@ -406,7 +411,7 @@ class MessageStream(Iterator[Message]):
     ) -> "pyarrow.Table":
         """Return messages up to the end of the stream as a pyarrow.Table; of a live stream, a batch of them.
 
-        `max_messages` and `timeout` are as for `to_pandas`. For the rest see `amps.client.to_arrow`.
+        `max_messages` and `timeout`, in seconds, are as for `to_pandas`. For the rest see `amps.client.to_arrow`.
         """
         make = arrow_maker(headers, separator, schema)
         return make(read(self, max_messages, timeout))

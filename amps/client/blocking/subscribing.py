@@ -61,7 +61,11 @@ class Subscribing(Commanding):
         handler: Handler | None = None,
         **kw: Unpack[SubscribeArgs],
     ) -> MessageStream | str:
-        """Subscribe to a topic or topic expression; return a stream, or with a handler the subscription id."""
+        """Subscribe to a topic or topic expression; return a stream, or with a handler the subscription id.
+
+        Returns when the server has accepted the subscription. `kw`: see `SubscribeArgs`. Raises BadFilterException,
+        BadRegexTopicException, InvalidOptionsException, NotEntitledException, SubscriptionAlreadyExistsException.
+        """
         return self._subscribe("subscribe", topic, filter, handler, kw)
 
     @overload
@@ -96,6 +100,8 @@ class Subscribing(Commanding):
         """Replay a recorded topic from a bookmark, then continue live. Pass a stable sub_id with MOST_RECENT.
 
         `bookmark`: also a datetime, an ISO time, `now`, or `-5m` for five minutes ago; see `amps.client.Bookmark`.
+        `kw`: see `SubscribeArgs`. Raises as `subscribe` does, and InvalidBookmarkException, or InvalidTopicException
+        for a topic that is not recorded.
         """
         if is_most_recent(bookmark) and self.bookmark_store is not None and "sub_id" not in kw:
             self._logger.warning(

@@ -19,6 +19,7 @@ class Codec(Protocol):
     """Encodes and decodes bodies of one message type."""
 
     name: str
+    """The message type, such as `json`."""
 
     def encode(self, obj: Any) -> bytes:
         """The body for an object; TypeError if this type cannot carry it."""

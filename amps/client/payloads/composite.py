@@ -40,6 +40,7 @@ class CompositeMessageBuilder:
         return self
 
     reset = clear
+    """The same as `clear`."""
 
     def size(self) -> int:
         """Return the number of parts."""

@@ -28,16 +28,14 @@ Converter = Callable[[Any], Any]
 
 
 class DecodeError(ValueError):
-    """A body does not fit the type that it is to be decoded to.
-
-    `path` leads to the wrong value, such as `legs[2].price`; it is empty if the body as a whole is wrong. `problem`
-    says what is wrong with the value.
-    """
+    """A body does not fit the type that it is to be decoded to."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
         self.path = path
+        """The way to the wrong value, such as `legs[2].price`; empty if the body as a whole is wrong."""
         self.problem = problem
+        """What is wrong with the value."""
 
 
 class _Wrong(Exception):
@@ -45,6 +43,7 @@ class _Wrong(Exception):
 
     def __init__(self, problem: str, *steps: str) -> None:
         self.problem = problem
+        """What is wrong with the value."""
         self.steps = list(steps)
 
 

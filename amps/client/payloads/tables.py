@@ -39,14 +39,12 @@ class Source(Protocol[T]):
 
 
 class TableError(ValueError):
-    """Messages cannot become a table: a body is malformed, or the values of a column have no common type.
-
-    `messages` are the messages that were read, so that those taken from a stream are not lost.
-    """
+    """Messages cannot become a table: a body is malformed, or the values of a column have no common type."""
 
     def __init__(self, text: str, messages: list[Message]) -> None:
         super().__init__(text)
         self.messages = messages
+        """The messages that were read, so that those taken from a stream are not lost."""
 
 
 def to_pandas(

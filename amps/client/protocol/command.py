@@ -119,26 +119,47 @@ class PublishTemplate:
 
 
 class Command:
-    """One command. Every setter `set_<name>` returns the command, so that calls can be chained."""
+    """One command. Every setter `set_<name>` returns the command, so that calls can be chained.
+
+    `timeout` and `expiration` are in seconds. Values are checked when the command is sent: ValueError, TypeError.
+    """
 
     filter: str | None = None
+    """The content filter."""
     order_by: str | None = None
+    """`/field [ASC|DESC]`, comma-separated."""
     options: str = ""
+    """Options, comma-separated."""
     sub_id: str | None = None
+    """The id of the subscription."""
     query_id: str | None = None
+    """The id of the query; by default the command id."""
     command_id: str | None = None
+    """The id of the command; the client generates one if it is None."""
     bookmark: Bookmark | None = None
+    """Where a replay begins: see `Bookmark`."""
     sow_key: str | None = None
+    """The key of the record, of Base64 characters."""
     sow_keys: str | None = None
+    """The keys of records, comma-separated."""
     correlation_id: str | None = None
+    """A text of Base64 characters that is delivered with the message."""
     expiration: int | None = None
+    """Seconds; 0 = never expires."""
     batch_size: int | None = None
+    """The number of records of a result in one message."""
     top_n: int | None = None
+    """The maximum number of records of a result, or of messages of a replay."""
     sequence: int | None = None
+    """The sequence number."""
     ack_type: AckType = AckType.NONE
+    """The requested acknowledgement types."""
     timeout: Timeout = DEFAULT
+    """Seconds to wait for the answer; None = no limit, DEFAULT = that of the client."""
     topic: str | None = None
+    """A literal topic, or a regular expression where the command takes one."""
     data: Data = b""
+    """The body; text is sent as UTF-8."""
 
     def __init__(
         self,
@@ -164,6 +185,7 @@ class Command:
         timeout: Timeout = DEFAULT,
     ) -> None:
         self.command = command
+        """The name of the command, such as `subscribe`."""
         self.topic = topic
         self.filter = filter
         self.order_by = order_by

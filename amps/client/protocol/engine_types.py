@@ -264,14 +264,26 @@ class ClientStats:
     """Counters since the client was made."""
 
     messages_in: int = 0
+    """Messages received, of all kinds."""
     messages_out: int = 0
+    """Commands sent."""
     bytes_in: int = 0
+    """Bytes received."""
     bytes_out: int = 0
+    """Bytes sent."""
     content_in: int = 0
+    """Messages received that carry a record."""
     duplicates_dropped: int = 0
+    """Messages that the bookmark store had already seen."""
     last_chance: int = 0
+    """Messages without a route."""
     handler_errors: int = 0
+    """Exceptions of handlers and listeners."""
     failed_writes: int = 0
+    """Publishes and deletes that the server refused."""
     reconnects: int = 0
+    """Logons after the first."""
     acks_sent: int = 0
+    """Queue acknowledgements sent; one may be for several messages."""
     unpersisted: int = 0
+    """Messages in the publish store now."""

@@ -15,58 +15,94 @@ OnFull = Literal["pause", "drop_oldest", "raise"]
 
 class _CommonArgs(TypedDict, total=False):
     replace: bool
+    """Replace the subscription with this `sub_id`; all options are given anew."""
     oof: bool
+    """Of queries with a subscription: also deliver `oof` messages, for records that no longer match."""
     timestamp: bool
+    """Give each message the time at which the server processed it."""
     no_sowkey: bool
+    """Leave out the SOW keys."""
     non_regex_topic: bool
+    """Take the topic literally, whatever characters it has."""
     live: bool
+    """After a replay, deliver new messages before they are durable."""
     pause: bool
+    """Enter the subscription paused; `resume` starts it."""
     send_keys: bool
+    """Of delta subscriptions: send the key fields with each change."""
     no_empties: bool
+    """Of delta subscriptions: leave out messages without a change."""
     with_bookmarks: bool
+    """Give the messages of an ordinary subscription bookmarks."""
     conflation: str | float
+    """Deliver only the newest message of each key in an interval: seconds, or a text such as `250ms` or `auto`."""
     conflation_key: Sequence[str]
+    """The fields that identify messages for conflation."""
     select: Sequence[str]
+    """The fields to deliver, such as `-/`, `+/id`."""
     rate: int | str
+    """The speed of a replay: messages a second, or a text such as `500KB` (a second) or `2X`."""
     top_n: int
+    """The maximum number of records, or of messages of a replay."""
     options: str
+    """Further options, comma-separated, sent as they are."""
     sub_id: str
+    """The id of the subscription; generated if there is none. It must be stable for MOST_RECENT."""
     ack_type: AckType | str
+    """Acknowledgement types to request; they are delivered with `control`."""
     timeout: Timeout
+    """Seconds to wait for the server's answer; None = no limit. TimedOutException."""
     control: bool
+    """Whether the stream includes markers of groups and acknowledgements."""
     resubscribe: bool
+    """Whether an HAClient enters the subscription again after a reconnect; by default it does."""
     max_depth: int
+    """The number of messages that the stream buffers; 0 = no bound."""
     on_full: OnFull
+    """What a full stream does: `pause` reading, `drop_oldest`, or `raise` (it ends with StreamException)."""
     conflate: bool
+    """Whether a newer message replaces an unread one with the same SOW key, in the stream."""
 
 
 class BookmarkSubscribeArgs(_CommonArgs, total=False):
     """Keywords of bookmark_subscribe."""
 
     max_backlog: int
+    """The unacknowledged queue messages that the subscription may have, by default 1. The server may lower it."""
     bookmark_not_found: Literal["now", "epoch", "fail"]
+    """Where to begin if the log lacks the bookmark: `now` (default), `epoch` or `fail` (InvalidBookmarkException)."""
     fully_durable: bool
+    """Deliver new messages only after all synchronous destinations have them."""
     rate_max_gap: str | float
+    """The longest pause of a replay with a `rate` such as `2X`: seconds, or a text such as `5s`."""
 
 
 class SubscribeArgs(BookmarkSubscribeArgs, total=False):
     """Keywords of subscribe and delta_subscribe (which takes no bookmark)."""
 
     bookmark: Bookmark
+    """Where the replay begins: see `Bookmark`."""
 
 
 class QueryArgs(_CommonArgs, total=False):
     """Keywords of sow, sow_and_subscribe and sow_and_delta_subscribe."""
 
     bookmark: Bookmark
-
+    """Where the replay begins: see `Bookmark`."""
     order_by: str
+    """`/field [ASC|DESC]`, comma-separated."""
     batch_size: int
+    """The number of records in one message."""
     sow_keys: str | Iterable[str]
+    """The keys of the records, as a list or comma-separated."""
     query_id: str
+    """The id of the query; by default the command id."""
     skip_n: int
+    """The number of records to skip."""
     grouping: Sequence[str]
+    """The fields by which an aggregated query groups."""
     projection: Sequence[str]
+    """The fields of an aggregated query."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,9 @@ class PublishStore(Protocol):
     """The interface of a publish store, as the engine and the clients use it. Thread-safe."""
 
     error_on_publish_gap: bool
+    """Whether a logon fails if the server lacks messages that are known to be persisted."""
     on_full: OnFullStore
+    """What publishing does when the store is full: `wait`, or `raise` StoreFullException."""
 
     def open(self, client_name: str) -> None:
         """Bind the store to a client name; StoreException if it belongs to another."""

@@ -16,11 +16,13 @@ class ConnectionInfo:
     uri: str | None
     """The connection string in use or tried last; None before the first attempt."""
     client_name: str
+    """The name of the client."""
     attempts: int
     """The number of attempts since the client was last connected."""
     last_error: Exception | None
     """Why the last attempt failed, or the last connection was lost; None if neither has happened."""
     server_version: str | None
+    """The version from the last logon; None before it."""
     since: float | None
     """When the connection was established and recovered, in seconds since the epoch; None without one."""
 

@@ -79,7 +79,7 @@ class RingBookmarkStore:
     """Remembers in a file where each bookmark subscription resumes: a small file, of bounded length.
 
     After a crash all messages after the first that was not discarded repeat, also those that were discarded. `path`,
-    `sync` and `sync_interval`, and what happens if the file is damaged, locked or cannot be written: as for
+    `sync` and `sync_interval`, in seconds, and what happens if the file is damaged, locked or cannot be written: as for
     FileBookmarkStore.
     """
 

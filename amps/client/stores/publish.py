@@ -36,7 +36,9 @@ class MemoryPublishStore:
         if on_full not in ("wait", "raise"):
             raise ValueError(f"on_full must be 'wait' or 'raise': {on_full!r}")
         self.on_full: OnFullStore = on_full
+        """What publishing does when the store is full: `wait` or `raise`."""
         self.error_on_publish_gap = error_on_publish_gap
+        """Whether a logon fails if the server lacks messages that are known to be persisted."""
         self.frames = FrameLog(max_bytes or 0)
         """The frames that are not persisted. `Outbox.publish` appends to it, too, without a lock."""
         self._lock = threading.Lock()
@@ -54,6 +56,7 @@ class MemoryPublishStore:
         self.frames.max_bytes = limit or 0
 
     def open(self, client_name: str) -> None:
+        """Bind the store to a client name. Raises StoreException if it belongs to another."""
         if self._name not in (None, client_name):
             raise StoreException(
                 f"this publish store belongs to client {self._name!r}; use another store for {client_name!r}"
@@ -61,10 +64,12 @@ class MemoryPublishStore:
         self._name = client_name
 
     def store(self, command: Command) -> int:
+        """Assign and return `command.sequence`; keep the encoded command. Raises as `append` does."""
         command.sequence = self.append(*command.numbered_parts())
         return command.sequence
 
     def append(self, start: bytes, body: bytes) -> int:
+        """Number and keep a frame; return its number. Raises StoreFullException at `max_bytes`."""
         sequence = self.frames.append(start, body)
         if not sequence:
             raise StoreFullException(
@@ -76,6 +81,10 @@ class MemoryPublishStore:
         """No effect: this store is in memory only."""
 
     def discard_up_to(self, sequence: int) -> None:
+        """Discard everything up to this number; later numbers are above it.
+
+        Raises PublishStoreGapException, with `error_on_publish_gap`, for a number below the last persisted one.
+        """
         with self._lock:
             if sequence < self._persisted:
                 if self.error_on_publish_gap:
@@ -92,10 +101,12 @@ class MemoryPublishStore:
             listener(sequence)
 
     def replay(self, replayer: Callable[[bytes, int], None]) -> None:
+        """Call `replayer` with each kept frame and its number, in ascending order."""
         for sequence in range(self.frames.lowest, self.frames.next_number):
             self.replay_single(replayer, sequence)
 
     def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
+        """Call `replayer` for one number; return False if it is not kept."""
         frame = self.frames.frame(sequence)
         if frame is None:
             return False
@@ -103,22 +114,28 @@ class MemoryPublishStore:
         return True
 
     def find(self, sequence: int) -> Command | None:
+        """Return the command with this number; None if it is not kept."""
         frame = self.frames.frame(sequence)
         return None if frame is None else command_from_frame(frame)
 
     def unpersisted_count(self) -> int:
+        """The number of messages kept."""
         return self.frames.count
 
     def lowest_unpersisted(self) -> int:
+        """The lowest kept number; 0 = none."""
         return self.frames.lowest
 
     def highest_unpersisted(self) -> int:
+        """The highest kept number; 0 = none."""
         return self.frames.next_number - 1 if self.frames.count else 0
 
     def last_persisted(self) -> int:
+        """The highest number known to be persisted; 0 = none."""
         return self._persisted
 
     def set_discard_listener(self, fn: Callable[[int], None] | None) -> None:
+        """Call `fn` with the last persisted number whenever it rises; the client sets it."""
         self._listener = fn
 
     def close(self) -> None:

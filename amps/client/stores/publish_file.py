@@ -59,12 +59,19 @@ class FilePublishStore:
         if not sync_interval > 0:
             raise ValueError(f"sync_interval must be positive: {sync_interval}")
         self.path = Path(path)
+        """The directory of the files."""
         self.max_bytes = max_bytes
+        """The limit for the kept messages in bytes; None = no limit."""
         self.on_full: OnFullStore = on_full
+        """What publishing does when the store is full: `wait` or `raise`."""
         self.error_on_publish_gap = error_on_publish_gap
+        """Whether a logon fails if the server lacks messages that are known to be persisted."""
         self.sync_mode: Sync = sync
+        """When messages are written to the disk: `always`, `interval` or `never`."""
         self.sync_waits = sync == "always"
+        """Whether `sync` waits for the disk."""
         self.sync_interval = sync_interval
+        """Seconds between two writes to the disk, with `interval`."""
         self._lock = threading.Lock()
         self._commit_lock = threading.Lock()
         self._log = SegmentLog(self.path, segment_bytes)
@@ -123,6 +130,7 @@ class FilePublishStore:
         return self._log.kept_bytes
 
     def store(self, command: Command) -> int:
+        """Assign and return `command.sequence`; keep the encoded command. Raises as `append` does."""
         command.sequence = self.append(*command.numbered_parts())
         return command.sequence
 
@@ -188,6 +196,10 @@ class FilePublishStore:
                     return  # the next append raises it
 
     def discard_up_to(self, sequence: int) -> None:
+        """Discard everything up to this number; later numbers are above it.
+
+        Raises PublishStoreGapException, with `error_on_publish_gap`, for a number below the last persisted one.
+        """
         with self._lock:
             persisted = self._log.persisted
             if sequence < persisted:
@@ -203,10 +215,12 @@ class FilePublishStore:
             listener(sequence)
 
     def replay(self, replayer: Callable[[bytes, int], None]) -> None:
+        """Call `replayer` with each kept frame and its number, in ascending order."""
         for sequence in range(self._log.persisted + 1, self._log.next_number):
             self.replay_single(replayer, sequence)
 
     def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
+        """Call `replayer` for one number; return False if it is not kept."""
         frame = self.frame(sequence)
         if frame is None:
             return False
@@ -214,6 +228,7 @@ class FilePublishStore:
         return True
 
     def find(self, sequence: int) -> Command | None:
+        """Return the command with this number; None if it is not kept."""
         frame = self.frame(sequence)
         return None if frame is None else command_from_frame(frame)
 
@@ -223,21 +238,26 @@ class FilePublishStore:
             return self._log.frame(sequence)
 
     def unpersisted_count(self) -> int:
+        """The number of messages kept."""
         with self._lock:
             return self._log.count
 
     def lowest_unpersisted(self) -> int:
+        """The lowest kept number; 0 = none."""
         with self._lock:
             return self._log.lowest
 
     def highest_unpersisted(self) -> int:
+        """The highest kept number; 0 = none."""
         with self._lock:
             return self._log.next_number - 1 if self._log.count else 0
 
     def last_persisted(self) -> int:
+        """The highest number known to be persisted; 0 = none."""
         return self._log.persisted
 
     def set_discard_listener(self, fn: Callable[[int], None] | None) -> None:
+        """Call `fn` with the last persisted number whenever it rises; the client sets it."""
         self._listener = fn
 
     def close(self) -> None:

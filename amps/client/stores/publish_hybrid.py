@@ -40,15 +40,22 @@ class HybridPublishStore:
         if memory_messages < 1:
             raise ValueError(f"memory_messages must be positive: {memory_messages}")
         self.memory_messages = memory_messages
+        """The number of messages in memory beyond which the oldest go to files."""
         self.low_watermark = memory_messages // 2 if low_watermark is None else low_watermark
+        """The number of messages that are left in memory then."""
         if not 0 <= self.low_watermark < memory_messages:
             raise ValueError(f"low_watermark must lie between 0 and {memory_messages - 1}: {low_watermark}")
         self._file = FilePublishStore(path, **file_args)
         self.path = self._file.path
+        """The directory of the files."""
         self.sync_waits = self._file.sync_waits
+        """Whether `sync` waits for the disk."""
         self.max_bytes = self._file.max_bytes
+        """The limit for the kept messages in bytes, in memory and in files; None = no limit."""
         self.on_full: OnFullStore = self._file.on_full
+        """What publishing does when the store is full: `wait` or `raise`."""
         self.error_on_publish_gap = self._file.error_on_publish_gap
+        """Whether a logon fails if the server lacks messages that are known to be persisted."""
         self._memory = FrameLog()
         self._lock = threading.Lock()
         self._spilling = False
@@ -65,6 +72,7 @@ class HybridPublishStore:
             self._memory.raise_next(self._file.next_number)
 
     def store(self, command: Command) -> int:
+        """Assign and return `command.sequence`; keep the encoded command. Raises as `append` does."""
         command.sequence = self.append(*command.numbered_parts())
         return command.sequence
 
@@ -105,6 +113,10 @@ class HybridPublishStore:
         self._file.sync(min(sequence, self._file.next_number - 1))
 
     def discard_up_to(self, sequence: int) -> None:
+        """Discard everything up to this number; later numbers are above it.
+
+        Raises PublishStoreGapException, with `error_on_publish_gap`, for a number below the last persisted one.
+        """
         with self._lock:
             persisted = self._file.last_persisted()
             if sequence < persisted:
@@ -122,10 +134,12 @@ class HybridPublishStore:
             listener(sequence)
 
     def replay(self, replayer: Callable[[bytes, int], None]) -> None:
+        """Call `replayer` with each kept frame and its number, in ascending order."""
         for sequence in range(self._file.last_persisted() + 1, self._memory.next_number):
             self.replay_single(replayer, sequence)
 
     def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
+        """Call `replayer` for one number; return False if it is not kept."""
         frame = self._frame(sequence)
         if frame is None:
             return False
@@ -133,6 +147,7 @@ class HybridPublishStore:
         return True
 
     def find(self, sequence: int) -> Command | None:
+        """Return the command with this number; None if it is not kept."""
         frame = self._frame(sequence)
         return None if frame is None else command_from_frame(frame)
 
@@ -141,21 +156,26 @@ class HybridPublishStore:
             return self._memory.frame(sequence) or self._file.frame(sequence)
 
     def unpersisted_count(self) -> int:
+        """The number of messages kept."""
         with self._lock:
             return self._memory.count + self._file.unpersisted_count()
 
     def lowest_unpersisted(self) -> int:
+        """The lowest kept number; 0 = none."""
         with self._lock:
             return self._file.lowest_unpersisted() or self._memory.lowest
 
     def highest_unpersisted(self) -> int:
+        """The highest kept number; 0 = none."""
         with self._lock:
             return self._memory.next_number - 1 if self._memory.count else self._file.highest_unpersisted()
 
     def last_persisted(self) -> int:
+        """The highest number known to be persisted; 0 = none."""
         return self._file.last_persisted()
 
     def set_discard_listener(self, fn: Callable[[int], None] | None) -> None:
+        """Call `fn` with the last persisted number whenever it rises; the client sets it."""
         self._listener = fn
 
     def close(self) -> None:

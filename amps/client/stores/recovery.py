@@ -24,7 +24,9 @@ class RecoveryPoint(NamedTuple):
     """The bookmark, list of bookmarks or range from which one subscription resumes."""
 
     sub_id: str
+    """The id of the subscription."""
     bookmark: str
+    """Where it resumes."""
 
 
 class RecoveryPointAdapter(Protocol):

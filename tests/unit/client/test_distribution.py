@@ -1,9 +1,11 @@
 """The client library as a distribution of its own: a wheel without compiled code, installed alone, on a real server."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 import zipfile
 from pathlib import Path
@@ -11,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from amps.version import VERSION
-from tests.support.server import StartServer
+from tests.support.server import StartServer, Transport
 
 ROOT = Path(__file__).parents[3]
-BUILD = "import sys, setuptools.build_meta; print(setuptools.build_meta.build_wheel(sys.argv[1]))"
 BLOCKING = """
 import queue, sys
 from amps.client import EPOCH, Client, MemoryPublishStore
@@ -47,19 +48,65 @@ async def main():
 
 asyncio.run(main())
 """
+WITHOUT_EXTRAS = """
+import sys
+from amps.client import Client, to_arrow, to_pandas
+from amps.client.payloads import codecs, json_text
+
+assert json_text.orjson is None
+for call in (lambda: to_pandas([]), lambda: to_arrow([]), lambda: codecs.codec_for("msgpack").encode({})):
+    try:
+        call()
+    except ImportError as error:
+        print(error)
+with Client("plain", sys.argv[1]) as client:
+    stream = client.subscribe("plain")
+    client.publish("plain", {"text": "\\u00fc", "ratio": float("nan")})
+    print(stream.get(20).json())
+"""
+WITH_EXTRAS = """
+import sys
+import pydantic
+from amps.client import Client
+from amps.client.payloads import json_text
+
+
+class Order(pydantic.BaseModel):
+    id: int
+    side: str
+
+
+assert json_text.orjson is not None
+with Client("with-json", sys.argv[1]) as client:
+    stream = client.subscribe("models")
+    for number in (1, 2):
+        client.publish("models", Order(id=number, side="buy"))
+    client.flush()
+    print(repr(stream.get(20).decode(Order)), repr(stream.get(20).decode(Order)))
+    for number in (1, 2):
+        client.publish("models", Order(id=number, side="buy"))
+    client.flush()
+    print(stream.to_pandas(max_messages=1)["id"].tolist(), stream.to_arrow(max_messages=1).to_pylist())
+with Client("with-msgpack", sys.argv[2]) as client:
+    stream = client.subscribe("models")
+    client.publish("models", {"bytes": b"\\x00"})
+    print(stream.get(20).decode())
+"""
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the sources that has no compiled code."""
+    """The wheel, built by the recipe of `make client-wheel` from a copy of the sources that has no compiled code."""
     sources = tmp_path_factory.mktemp("sources")
     shutil.copytree(ROOT / "client", sources / "client", ignore=shutil.ignore_patterns("build", "*.egg-info"))
     shutil.copytree(ROOT / "amps", sources / "amps", ignore=shutil.ignore_patterns("_core", "__pycache__"))
-    (sources / "dist").mkdir()
-    command = [sys.executable, "-c", BUILD, str(sources / "dist")]
-    built = subprocess.run(command, cwd=sources / "client", capture_output=True, text=True)
+    recipe = re.search(r"^client-wheel:.*\n\t(.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    command = recipe[1].replace("$(BIN)/pip", f"{sys.executable} -m pip")
+    built = subprocess.run(["sh", "-ec", command], cwd=sources, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
-    return sources / "dist" / built.stdout.splitlines()[-1]
+    (wheel,) = (sources / "dist").iterdir()
+    return wheel
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +155,33 @@ def test_the_installed_client_publishes_and_subscribes(interpreter: Path, start_
 def test_the_installed_client_has_the_documented_names(interpreter: Path) -> None:
     listed = run(interpreter, "-c", "import amps.compat as AMPS; print(AMPS.Client.__name__, AMPS.HAClient.__name__)")
     assert listed == "Client HAClient\n"
+
+
+def test_the_installed_client_names_the_package_that_it_lacks(interpreter: Path, start_server: StartServer) -> None:
+    server = start_server()
+    assert run(interpreter, "-c", WITHOUT_EXTRAS, f"tcp://127.0.0.1:{server.port()}/amps/json").splitlines() == [
+        "to_pandas() needs the package pandas: pip install pandas",
+        "to_arrow() needs the package pyarrow: pip install pyarrow",
+        "bodies of the type msgpack need the package msgpack: pip install msgpack",
+        "{'text': 'ü', 'ratio': None}",
+    ]
+
+
+def test_the_installed_client_uses_its_extras(
+    interpreter: Path, start_server: StartServer, tmp_path: Path
+) -> None:
+    """The packages of the environment of the tests stand for those that pip would install."""
+    site = next(interpreter.parents[1].glob("lib/python*/site-packages"))
+    paths = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+    (site / "extras.pth").write_text("\n".join(sorted(paths)))
+    try:
+        server = start_server(transports=(Transport(), Transport(name="msgpack", message_type="msgpack")))
+        uris = [f"tcp://127.0.0.1:{server.port(name)}/amps/{name}" for name in ("json", "msgpack")]
+        assert run(interpreter, "-c", "import amps; print(amps.__path__)").startswith(f"['{site}")
+        assert run(interpreter, "-c", WITH_EXTRAS, *uris).splitlines() == [
+            "Order(id=1, side='buy') Order(id=2, side='buy')",
+            "[1] [{'id': 2, 'side': 'buy'}]",
+            "{'bytes': b'\\x00'}",
+        ]
+    finally:
+        (site / "extras.pth").unlink()

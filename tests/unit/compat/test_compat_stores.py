@@ -45,6 +45,9 @@ def test_every_publish_store_has_a_resize_handler(
     assert sizes[:1] == [4096]
     assert limit in (2048, 10_000 * 2048)
     assert client.get_unpersisted_count() == 4
+    assert (store.get_lowest_unpersisted(), store.getHighestUnpersisted()) == (1, 4)
+    store.discard_up_to(1)
+    assert (store.get_lowest_unpersisted(), store.get_last_persisted()) == (2, 1)
     store.set_resize_handler(None)
     assert (store.max_bytes, store.on_full) == (None, "wait")
     store.set_error_on_publish_gap(True)
