@@ -1,4 +1,8 @@
-"""Random deaths without a fixed end: `python -m tests.fault --minutes N`. Every seed is printed before it runs."""
+"""Random deaths without a fixed end: `python -m tests.fault --minutes N`. Every seed is printed before it runs.
+
+Without an option, the server's processes die or freeze under load. With `--applications`, applications that use the
+client library with stores in files are killed, too.
+"""
 
 import argparse
 import random
@@ -8,6 +12,7 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.fault.application_storm import application_storm
 from tests.fault.storm import LOGGED, storm
 from tests.support.server import ServerProcess
 
@@ -21,6 +26,9 @@ def main() -> int:
         "--seed", type=int, help="run this seed alone; the moments are the same, not the schedule"
     )
     parser.add_argument("--strikes", type=int, default=STRIKES, help=f"deaths per seed (default {STRIKES})")
+    parser.add_argument(
+        "--applications", action="store_true", help="kill applications, and the server with them"
+    )
     options = parser.parse_args()
     end_s = time.monotonic() + options.minutes * 60
     failed: list[int] = []
@@ -29,13 +37,13 @@ def main() -> int:
         seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
         count += 1
         print(f"seed {seed}", flush=True)
-        if not run(seed, options.strikes):
+        if not run(seed, options.strikes, options.applications):
             failed.append(seed)
     print(f"{count} seeds, {len(failed)} failed {failed}")
     return 1 if failed else 0
 
 
-def run(seed: int, strikes: int) -> bool:
+def run(seed: int, strikes: int, applications: bool) -> bool:
     """Run one storm on one server. Return False if a check fails; the log is printed then."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="fault-") as directory:
@@ -48,7 +56,10 @@ def run(seed: int, strikes: int) -> bool:
         )
         try:
             server.start()
-            storm(server, seed, [None] * strikes)
+            if applications:
+                application_storm(server, Path(directory), seed, [None] * strikes)
+            else:
+                storm(server, seed, [None] * strikes)
             server.stop()
         except Exception:
             traceback.print_exc()
