@@ -652,7 +652,7 @@ async def test_a_lost_connection_ends_waits_for_room_at_once() -> None:
     async with logged_on(timeout=None) as (client, peer):
         peer.read(False)
         publishing = asyncio.create_task(endless(lambda: client.publish("t", b"x" * 50_000)))
-        await until(lambda: client._outbox.blocked)
+        await until(lambda: client._link.outbox.blocked)
         peer.kill()
         with pytest.raises(DisconnectedException):
             await publishing

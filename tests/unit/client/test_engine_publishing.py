@@ -247,4 +247,5 @@ def test_deletes_and_flushes_are_not_settled_by_persisted_publishes() -> None:
     delete = h.engine.execute(Command("sow_delete", "t", filter="1=1"), None, h.now, awaited=AckType.STATS)
     assert delete.sequence == 1
     h.receive({"c": "ack", "a": "persisted", "status": "success", "s": 1})
-    assert not (flush.done or delete.done)
+    assert not flush.done
+    assert not delete.done
