@@ -118,36 +118,37 @@ class Reconnector:
         """Connect, log on and recover, or wait until another thread has done so."""
         self._wire.check_may_wait("connect_and_logon")
         deadline = deadline_of(timeout)
-        with self._wire.lock:
-            run = self.run
-            mine = run is None
-            if run is None:
-                if self._engine.connected:
-                    raise AlreadyConnectedException(f"client {self._wire.name!r} is connected; disconnect first")
-                run = self.run = Run(threading.current_thread())
-                self._engine.recovers = True
-        if mine:
-            self._connect_first(run, deadline)
-        elif not self._states.wait_for(lambda: run.ended, left_until(deadline)):
-            raise self._not_in_time()
+        mine: Run | None = None
+        try:
+            with self._wire.lock:
+                run = self.run
+                if run is None:
+                    if self._engine.connected:
+                        raise AlreadyConnectedException(f"client {self._wire.name!r} is connected; disconnect first")
+                    mine = run = self.run = Run(threading.current_thread())
+                    self._engine.recovers = True
+            if mine is not None:
+                self._connect_first(mine, deadline)
+            elif not self._states.wait_for(lambda: run.ended, left_until(deadline)):
+                raise self._not_in_time()
+        except BaseException as error:
+            if mine is not None:
+                self.end_run(mine, error)
+            raise
         if run.error is not None:
             raise run.error
 
     def _connect_first(self, run: Run, deadline: float | None) -> None:
-        try:
-            ended = False
-            while not ended:
-                attempt = self.begin_attempt(run)
-                if attempt is None:
-                    return
-                left_s = left_until(deadline)
-                run.sleep(attempt.wait_s if left_s is None else min(attempt.wait_s, left_s))
-                ended = left_until(deadline) != 0 and self.make_attempt(run, attempt, deadline)
-                if not ended and left_until(deadline) == 0:
-                    raise self._not_in_time()
-        except BaseException as error:
-            self.end_run(run, error)
-            raise
+        ended = False
+        while not ended:
+            attempt = self.begin_attempt(run)
+            if attempt is None:
+                return
+            left_s = left_until(deadline)
+            run.sleep(attempt.wait_s if left_s is None else min(attempt.wait_s, left_s))
+            ended = left_until(deadline) != 0 and self.make_attempt(run, attempt, deadline)
+            if not ended and left_until(deadline) == 0:
+                raise self._not_in_time()
 
     def _not_in_time(self) -> TimedOutException:
         last = self.failover.info.last_error

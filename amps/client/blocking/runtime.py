@@ -106,16 +106,26 @@ class Runtime:
             transport.shutdown()
             transport.close()
             raise
-        self.delivery.deliver(events)
-        wire.receiver = threading.Thread(
-            target=receive_loop, args=(weakref.ref(self), transport), name=f"amps-rx:{wire.name}", daemon=True
-        )
-        wire.receiver.start()
-        if self._sending is None:
-            self._sending = threading.Thread(
-                target=send_loop, args=(weakref.ref(self), self.sender.queue), name=f"amps-tx:{wire.name}", daemon=True
+        try:
+            self.delivery.deliver(events)
+            if self._sending is None or not self._sending.is_alive():
+                self._sending = threading.Thread(
+                    target=send_loop, args=(weakref.ref(self), self.sender.queue), name=f"amps-tx:{wire.name}",
+                    daemon=True,
+                )  # fmt: skip
+                self._sending.start()
+            wire.receiver = threading.Thread(
+                target=receive_loop, args=(weakref.ref(self), transport), name=f"amps-rx:{wire.name}", daemon=True
             )
-            self._sending.start()
+            wire.receiver.start()
+        except BaseException:  # an interrupt: perhaps nobody would receive
+            wire.leaving = True
+            transport.shutdown()
+            receives = wire.receiver is not None and wire.receiver.is_alive()
+            self.lost(transport, None)
+            if not receives:
+                transport.close()
+            raise
 
     def leave(self, timeout: Timeout, only: SocketTransport | None = None) -> None:
         """End the connection for the application; the receive thread does the rest.

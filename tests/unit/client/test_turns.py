@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from amps.client import Client, HAClient
 from amps.client.blocking.states import StateQueue
 from amps.client.blocking.turns import Turn
 from amps.client.enums import ConnectionState
-from tests.unit.client.peer import WAIT_S, Frame, Outcome, ScriptedPeer
-from tests.unit.client.talk import wait_for
+from tests.unit.client.peer import WAIT_S, Frame, Outcome, ScriptedPeer, in_background
+from tests.unit.client.talk import log_on, wait_for
 
 
 def release(turn: Turn) -> None:
@@ -31,8 +32,9 @@ def test_one_claim_at_a_time_has_the_turn() -> None:
     assert turn.take(second)
 
 
-@pytest.mark.parametrize("deadline", [None, time.monotonic() + 1000])
-def test_a_thread_that_waits_gets_the_turn(deadline: float | None) -> None:
+@pytest.mark.parametrize("limit_s", [None, 1000.0])
+def test_a_thread_that_waits_gets_the_turn(limit_s: float | None) -> None:
+    deadline = None if limit_s is None else time.monotonic() + limit_s
     turn, first, second = Turn(), object(), object()
     assert turn.take(first)
     waiting = Outcome(turn.take, (second, deadline), {})
@@ -86,6 +88,40 @@ def test_states_are_told_after_an_interrupt() -> None:
     states.note(ConnectionState.LOGGED_ON)
     states.tell(told.append)
     assert told == [ConnectionState.LOGGED_ON]
+
+
+@pytest.mark.parametrize("kind", [Client, HAClient])
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("thread", ["amps-rx:me", "amps-tx:me"])
+def test_a_connection_that_is_interrupted_when_it_is_made_is_none(
+    peer: ScriptedPeer, monkeypatch: pytest.MonkeyPatch, thread: str, begun: bool, kind: type[Client]
+) -> None:
+    """Without a receive thread, calls would wait for answers that nobody reads"""
+    start = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        if self.name != thread:
+            start(self)
+            return
+        if begun:
+            start(self)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    client = kind("me", peer.uri)
+    with pytest.raises(KeyboardInterrupt):
+        client.open()
+    wait_for(lambda: not client.connected)
+    assert not getattr(client, "reconnecting", False)
+    peer.accept().expect_close()
+    connection = log_on(client, peer)
+    with in_background(client.flush):
+        connection.ack(connection.expect("flush"), "completed")
+    client.publish("t", b"x")
+    assert connection.expect("publish").body == b"x"
+    client.close()
+    connection.expect_close()
 
 
 # In a process of its own: a timer of the whole test process would be pytest's. The timer is set again for each
