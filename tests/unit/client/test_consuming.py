@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -177,8 +178,37 @@ def test_the_end_of_the_subscription_ends_the_threads(logged_on: LoggedOn) -> No
     wait_for(lambda: not workers())
 
 
-def test_a_full_queue_stops_reading_until_a_handler_ends_or_a_call_waits(logged_on: LoggedOn) -> None:
-    """client.md §19.4: as for a stream, but not while a thread waits for an answer"""
+def test_a_full_queue_stops_reading_until_handlers_end(logged_on: LoggedOn) -> None:
+    """client.md §19.4: as for a stream"""
+    client, connection = logged_on(max_depth=4)
+    opened, depths = threading.Event(), []
+
+    def handler(message: Message) -> None:
+        assert opened.wait(WAIT_S)
+        depths.append(waiting())
+
+    sub_id = consume(client, connection, handler, concurrency=2)
+    route = client._engine.route_of(sub_id)
+    assert route is not None
+
+    def waiting() -> int:
+        return len(route.sink.queue._messages)
+
+    def send() -> None:
+        for number in range(100):
+            body = b"x" * 60_000  # received singly
+            connection.publish(sub_id, body, topic="q", bm=f"1|{number}|", lp="0")
+
+    with in_background(send):
+        wait_for(lambda: waiting() >= 3)
+        time.sleep(0.05)  # for a client that would go on reading
+        opened.set()
+        assert len(acks(connection, 100)) == 100
+    assert max(depths) <= 6
+
+
+def test_a_call_that_waits_reads_on_behind_a_full_queue(logged_on: LoggedOn) -> None:
+    """client.md §19.4: the answer may be behind the messages that do not fit"""
     client, connection = logged_on(max_depth=4)
     gate = Gate()
     sub_id = consume(client, connection, gate, concurrency=2)
