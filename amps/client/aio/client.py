@@ -99,7 +99,7 @@ class AsyncClient:
         self._engine = self._link.engine
         self._commands = Commands(self._link, self._handlers, settings)
         self._publisher = Publisher(self._link, self._commands, settings)
-        self._publish_at_once = self._engine.outbox.publish
+        self._outbox = self._engine.outbox
         self._connector = Connector(self._link, self._commands, self._handlers, settings, uri)
         self._disconnect_handler = DisconnectHandler(weakref.ref(self), self._link, self._handlers)
         self._link.policy = self._disconnect_handler
@@ -357,7 +357,7 @@ class AsyncClient:
         if link.turn_due:  # before the message is accepted: a cancelled call has not published
             await link.take_turn()
         if expiration is None and correlation_id is None and sow_key is None:
-            sequence = self._publish_at_once(topic, data)
+            sequence = self._outbox.publish(topic, data)
             if sequence >= 0:
                 return sequence
             if sequence < -1:
@@ -401,7 +401,7 @@ class AsyncClient:
         if self._link.loop is not _get_running_loop():
             self._link.check_usable()
         if expiration is None and correlation_id is None and sow_key is None:
-            sequence = self._publish_at_once(topic, data)
+            sequence = self._outbox.publish(topic, data)
             if sequence >= 0:
                 return sequence
             if sequence < -1:

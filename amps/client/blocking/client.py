@@ -121,7 +121,7 @@ class Client:
         self._runtime = Runtime(self._engine, self._handlers, dispatch, max_depth)
         self._commands = Commands(self._runtime, settings)
         self._publisher = Publisher(self._runtime, self._commands, settings)
-        self._publish_at_once = self._engine.outbox.publish
+        self._outbox = self._engine.outbox
         self._connector = Connector(self._runtime, self._commands, settings, uri)
         self._disconnect_handler = DisconnectHandler(weakref.ref(self), self._runtime)
         self._runtime.wire.policy = weakref.ref(self._disconnect_handler)
@@ -367,7 +367,7 @@ class Client:
         published again. Bytes that a slow server has not read when the call returns are sent by a thread of the client.
         """
         if expiration is None and correlation_id is None and sow_key is None:
-            sequence = self._publish_at_once(topic, data)
+            sequence = self._outbox.publish(topic, data)
             if sequence >= 0:
                 return sequence
             return self._publisher.follow(sequence, topic, data, timeout)

@@ -54,10 +54,9 @@ class Publisher:
         if timeout is not DEFAULT:
             check_timeout(timeout)
         body = data if type(data) is bytes else self._commands.encode(data)
-        engine = self._engine
-        transport = self._wire.transport
+        engine, outbox = self._engine, self._outbox
         deadline: float | None = None
-        if transport is not None and transport.behind:
+        if outbox.blocked:
             deadline = self._settings.deadline(timeout)
             self._sender.make_room(template.command, deadline)
         try:
@@ -74,8 +73,9 @@ class Publisher:
                 raise
             if self._store is not None:
                 self._store.sync(sequence)
-            self._outbox.note_publish()
-            self._sender.send_publish()
+            outbox.note_publish()
+            if not (outbox.burst and outbox.signalled):  # else the sending thread sends it, too
+                self._sender.send_publish()
         except BaseException:
             if engine.has_outgoing:
                 self._sender.signal()  # an interrupt: what the engine has accepted is sent

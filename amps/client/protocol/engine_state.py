@@ -36,6 +36,7 @@ from amps.client.uri import ConnectionUri
 SEQUENCE_DIGITS = 20
 _SEQUENCED = frozenset(("publish", "delta_publish", "sow_delete"))
 _LOGGED_ON = frozenset((Phase.LOGGED_ON, Phase.REPLAYING, Phase.RESUBSCRIBING, Phase.READY))
+_READY = Phase.READY
 _ENTERED = frozenset((Phase.RESUBSCRIBING, Phase.READY))
 MAX_DEFERRED_BYTES = 2**20
 """The limit for frames that wait for the end of a recovery."""
@@ -211,24 +212,24 @@ class EngineState:
         store = self._publish_store
         assert store is not None
         self._check_size(len(start) + SEQUENCE_DIGITS + 1 + len(body))
-        if self.phase is Phase.READY and self.outbox.log is not None:
+        if self._phase is not _READY:
+            return store.append(start, body)  # the replay sends it
+        if self._numbering:
+            self._send_interrupted()
+        log = self.outbox.log
+        if log is not None:
             # Number and place in the output are one step: `Outbox.publish` does not wait for this thread.
             sequence = self.outbox.add_numbered(start, body)
             if sequence:
                 return sequence
-        if self.phase is not Phase.READY:
-            return store.append(start, body)  # the replay sends it
-        if self._numbering:
-            self._send_interrupted()
-        if self.outbox.log is not None:
-            self._placed = self.outbox.log.next_number - 1
+            self._placed = log.next_number - 1
         self._numbering = True
         try:
             sequence = store.append(start, body)
         except Exception:
             self._numbering = False  # refused: the store has not taken it
             raise
-        self._append(numbered_frame(start, sequence, body))
+        self.outbox.add(numbered_frame(start, sequence, body))
         self._placed = sequence
         self._numbering = False
         return sequence
