@@ -2,12 +2,14 @@
 letter.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 from amps.client import Client
 from tests.support.documents import GUIDE_TO_QUEUES, GUIDE_TO_WORKERS, block
 from tests.support.programs import WAIT_S, programs
-from tests.support.server import StartServer, wait_until
+from tests.support.server import StartServer, package_path, wait_until
 
 
 def test_queues_34_the_guides_workers_share_a_queue_and_leave_dead_letters(
@@ -66,7 +68,7 @@ def test_the_guides_program_with_consume_handles_a_queue(start_server: StartServ
         assert process.returncode == 0
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(WAIT_S)
 
 
 def test_the_guides_workers_in_threads_tasks_and_processes(start_server: StartServer, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ class AsyncClient:
     The arguments are those of `amps.client.Client` (client.md §19.3), without `dispatch`. Handlers may be plain
     functions, which run when a message is received, or coroutine functions, which may await calls of the same client.
     All calls must be made on the event loop on which the client was opened. An authenticator's methods and the
-    disconnect handler may be coroutine functions, too.
+    disconnect handler may be coroutine functions, too. Times are in seconds; None = no limit. Calls raise what those of
+    `amps.client.Client` raise.
     """
 
     def __init__(
@@ -224,7 +225,9 @@ class AsyncClient:
     async def connect(self, uri: str | None = None, *, timeout: Timeout = DEFAULT) -> None:
         """Open the connection. Nothing is sent, except an HTTP upgrade request if the URI requires it.
 
-        `timeout` covers the lookup of the host name, the connection and its TLS handshake.
+        `timeout`, in seconds, covers the lookup of the host name, the connection and its TLS handshake. Raises
+        AlreadyConnectedException, ConnectionRefusedException, and for a connection string that cannot work
+        InvalidUriException, InvalidTransportOptionsException or TransportTypeException.
         """
         await self._connector.connect(uri, self._settings.deadline(timeout))
 
@@ -237,11 +240,13 @@ class AsyncClient:
     ) -> Message:
         """Log on and return the acknowledgement. A logon that is refused, cancelled, or not answered within `timeout`
         seconds closes the connection.
+
+        Raises AuthenticationException, NameInUseException, DuplicateLogonException, PublishStoreGapException.
         """
         return await self._connector.log_on(authenticator, options, timeout)
 
     async def open(self, *, timeout: Timeout = DEFAULT) -> Self:
-        """Connect and log on, both within `timeout` seconds."""
+        """Connect and log on, both within `timeout` seconds. Raises as `connect` and `logon` do."""
         deadline = self._settings.deadline(timeout)
         await self.connect(timeout=timeout)
         await self.logon(timeout=seconds_left(deadline))
@@ -316,7 +321,10 @@ class AsyncClient:
         return self._commands.send(command)
 
     async def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:
-        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before."""
+        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before.
+
+        Raises TimedOutException after `timeout` seconds, DisconnectedException if the connection is lost meanwhile.
+        """
         await self._commands.start(Command("flush"), None, timeout, awaited=ack_type)
 
     async def unsubscribe(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
@@ -346,6 +354,9 @@ class AsyncClient:
         timeout: Timeout = DEFAULT,
     ) -> int:
         """Publish a message; return its sequence number, 0 without a publish store. Waits for no answer.
+
+        `expiration` is in seconds. Raises StoreException if a publish store in files cannot keep the message, or
+        StoreFullException if the store is full and has on_full="raise".
 
         If the server does not read the bytes sent before, or the publish store is full, the call waits, at most
         `timeout` seconds. Then it raises TimedOutException, and the message was neither sent nor stored. A call that is
@@ -378,7 +389,7 @@ class AsyncClient:
         sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
-        """Publish changes to a record; otherwise like publish."""
+        """Publish changes to a record; otherwise like `publish`."""
         template = publish_template("delta_publish", topic, expiration, correlation_id, sow_key)
         if self._link.turn_due:
             await self._link.take_turn()
@@ -439,7 +450,9 @@ class AsyncClient:
     async def publish_flush(self, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until everything published before is acknowledged as persisted; without a store, flush().
 
-        The limit of `timeout` seconds includes the wait for the server to read the bytes sent before.
+        The limit of `timeout` seconds includes the wait for the server to read the bytes sent before. Raises
+        TimedOutException after it; the messages stay in the store. Messages that the server refuses are reported to the
+        failed write handler, not here.
         """
         if self.publish_store is None:
             await self.flush(timeout=timeout)
@@ -493,7 +506,11 @@ class AsyncClient:
         handler: Handler | None = None,
         **kw: Unpack[SubscribeArgs],
     ) -> StreamRequest | Coroutine[Any, Any, str]:
-        """Subscribe to a topic or topic expression; return a stream, or with a handler the subscription id."""
+        """Subscribe to a topic or topic expression; return a stream, or with a handler the subscription id.
+
+        Returns when the server has accepted the subscription. `kw`: see `SubscribeArgs`. Raises BadFilterException,
+        BadRegexTopicException, InvalidOptionsException, NotEntitledException, SubscriptionAlreadyExistsException.
+        """
         return self._enter(*subscription("subscribe", topic, filter, kw), handler)
 
     @overload
@@ -528,6 +545,8 @@ class AsyncClient:
         """Replay a recorded topic from a bookmark, then continue live. Pass a stable sub_id with MOST_RECENT.
 
         `bookmark`: also a datetime, an ISO time, `now`, or `-5m` for five minutes ago; see `amps.client.Bookmark`.
+        `kw`: see `SubscribeArgs`. Raises as `subscribe` does, and InvalidBookmarkException, or InvalidTopicException
+        for a topic that is not recorded.
         """
         store = self._settings.bookmark_store
         return self._enter(*bookmark_subscription(topic, bookmark, filter, kw, store, self._handlers), handler)

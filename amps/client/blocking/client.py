@@ -74,6 +74,14 @@ class Client:
     - http_headers: lines, or names and values, of the HTTP request that `http_preflight=true` sends.
     - max_message_size: bytes; larger messages are refused both ways.
     - logger: by default `amps.client`.
+
+    Every call may raise, besides what it says itself:
+
+    - ValueError or TypeError for wrong arguments, before anything is sent.
+    - A CommandException if the server refuses the command: BadFilterException, NotEntitledException and others. The
+      client stays usable.
+    - DisconnectedException without a connection, or if it is lost meanwhile; for an HAClient only if it gives up.
+    - TimedOutException after `timeout` seconds; UsageException if the call may not be made here.
     """
 
     def __init__(
@@ -246,7 +254,9 @@ class Client:
     def connect(self, uri: str | None = None, *, timeout: Timeout = DEFAULT) -> None:
         """Open the connection. Nothing is sent, except an HTTP upgrade request if the URI requires it.
 
-        `timeout` covers the lookup of the host name, the connection and its TLS handshake.
+        `timeout`, in seconds, covers the lookup of the host name, the connection and its TLS handshake. Raises
+        AlreadyConnectedException, ConnectionRefusedException, and for a connection string that cannot work
+        InvalidUriException, InvalidTransportOptionsException or TransportTypeException.
         """
         self._connector.connect(uri, self._settings.deadline(timeout))
 
@@ -259,13 +269,15 @@ class Client:
     ) -> Message:
         """Log on and return the acknowledgement. A logon that is refused, or not answered within `timeout` seconds,
         closes the connection.
+
+        Raises AuthenticationException, NameInUseException, DuplicateLogonException, PublishStoreGapException.
         """
         wire = self._runtime.wire
         wire.check_may_wait("logon")
         return self._connector.log_on(wire.transport, authenticator, options, timeout)
 
     def open(self, *, timeout: Timeout = DEFAULT) -> Self:
-        """Connect and log on, both within `timeout` seconds."""
+        """Connect and log on, both within `timeout` seconds. Raises as `connect` and `logon` do."""
         deadline = self._settings.deadline(timeout)
         self.connect(timeout=timeout)
         self.logon(timeout=left_until(deadline))
@@ -331,7 +343,10 @@ class Client:
         return self._commands.send(command, timeout)
 
     def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:
-        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before."""
+        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before.
+
+        Raises TimedOutException after `timeout` seconds, DisconnectedException if the connection is lost meanwhile.
+        """
         self._commands.start(Command("flush"), None, timeout, awaited=ack_type)
 
     def unsubscribe(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
@@ -362,6 +377,9 @@ class Client:
     ) -> int:
         """Publish a message; return its sequence number, 0 without a publish store. Waits for no answer.
 
+        `expiration` is in seconds. Raises StoreException if a publish store in files cannot keep the message, or
+        StoreFullException if the store is full and has on_full="raise".
+
         If the server does not read the bytes sent before, or the publish store is full, the call waits, at most
         `timeout` seconds. Then it raises TimedOutException, and the message was neither sent nor stored: it may be
         published again. Bytes that a slow server has not read when the call returns are sent by a thread of the client.
@@ -384,7 +402,7 @@ class Client:
         sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
-        """Publish changes to a record; otherwise like publish."""
+        """Publish changes to a record; otherwise like `publish`."""
         template = publish_template("delta_publish", topic, expiration, correlation_id, sow_key)
         return self._publisher.publish(template, data, timeout)
 
@@ -415,7 +433,9 @@ class Client:
     def publish_flush(self, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until everything published before is acknowledged as persisted; without a store, flush().
 
-        The limit of `timeout` seconds includes the wait for the server to read the bytes sent before.
+        The limit of `timeout` seconds includes the wait for the server to read the bytes sent before. Raises
+        TimedOutException after it; the messages stay in the store. Messages that the server refuses are reported to the
+        failed write handler, not here.
         """
         if self.publish_store is None:
             self.flush(timeout=timeout)
@@ -469,7 +489,11 @@ class Client:
         handler: Handler | None = None,
         **kw: Unpack[SubscribeArgs],
     ) -> MessageStream | str:
-        """Subscribe to a topic or topic expression; return a stream, or with a handler the subscription id."""
+        """Subscribe to a topic or topic expression; return a stream, or with a handler the subscription id.
+
+        Returns when the server has accepted the subscription. `kw`: see `SubscribeArgs`. Raises BadFilterException,
+        BadRegexTopicException, InvalidOptionsException, NotEntitledException, SubscriptionAlreadyExistsException.
+        """
         return self._enter(*subscription("subscribe", topic, filter, kw), handler)
 
     @overload
@@ -504,6 +528,8 @@ class Client:
         """Replay a recorded topic from a bookmark, then continue live. Pass a stable sub_id with MOST_RECENT.
 
         `bookmark`: also a datetime, an ISO time, `now`, or `-5m` for five minutes ago; see `amps.client.Bookmark`.
+        `kw`: see `SubscribeArgs`. Raises as `subscribe` does, and InvalidBookmarkException, or InvalidTopicException
+        for a topic that is not recorded.
         """
         store = self._settings.bookmark_store
         return self._enter(*bookmark_subscription(topic, bookmark, filter, kw, store, self._handlers), handler)
