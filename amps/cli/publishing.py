@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from amps.client import Client, Message
-from amps.client.blocking.sending import left_until
+from amps.client.blocking.deadlines import left_until
 from amps.client.errors import ConnectionException, DisconnectedException, TimedOutException
 from amps.client.servers.rivals import Rivals
 from amps.client.stores import MemoryPublishStore

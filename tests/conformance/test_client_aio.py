@@ -52,6 +52,24 @@ def test_client_40_a_queue_is_consumed_and_failures_come_again(queueing: Queuein
     assert sorted(attempts) == sorted(bodies(*range(1, 41)) + bodies(10, 20, 30, 40))
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_client_19_3_publish_persisted_returns_when_the_message_is_in_the_log(
+    start_server: StartServer, stored: bool
+) -> None:
+    server = start_server(log_topics=[".*"])
+
+    async def publish() -> list[bytes]:
+        store = MemoryPublishStore() if stored else None
+        async with AsyncClient("publisher", uri(server), publish_store=store) as client:
+            numbers = [await client.publish_persisted("t", b"%d" % number) for number in range(1, 4)]
+            assert numbers == [number * stored for number in range(1, 4)]
+            assert client.unpersisted_count == 0
+            async with client.bookmark_subscribe("t", EPOCH, top_n=3) as stream:
+                return [message.data for message in await stream.to_list()]
+
+    assert asyncio.run(publish()) == [b"1", b"2", b"3"]
+
+
 def test_readers_cancelled_at_random_lose_nothing(start_server: StartServer) -> None:
     """client.md §19.6: also behind a full buffer, in a subscription that replays and continues live"""
     server = start_server(log_topics=[".*"])

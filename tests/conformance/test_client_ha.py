@@ -48,8 +48,8 @@ def make_ha(unique: str) -> Iterator[MakeHA]:
 def cut(client: HAClient) -> None:
     """Cut the client's connection, and wait until it is connected and recovered again."""
     reconnects = client.stats.reconnects
-    assert client._transport is not None
-    client._transport.shutdown()
+    assert client._runtime.wire.transport is not None
+    client._runtime.wire.transport.shutdown()
     wait_until(
         lambda: client.stats.reconnects > reconnects and client.state == ConnectionState.RESUBSCRIBED,
         PATIENCE_S,

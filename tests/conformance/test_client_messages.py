@@ -262,6 +262,29 @@ def test_client_58_a_refused_publish_among_good_ones(
         client.subscribe(denied)
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_client_19_3_publish_persisted_returns_what_became_of_the_message(
+    make_client: MakeClient, entitled_server: ServerProcess, recorded_topic: str, unique: str, stored: bool
+) -> None:
+    """client.md §19.3: it returns when the message is in the log, and raises if the server refuses it"""
+    client = make_client(entitled_server, publish_store=MemoryPublishStore() if stored else None)
+    assert client.publish_persisted(recorded_topic, {"n": 1}) == int(stored)
+    with pytest.raises(NotEntitledException):
+        client.publish_persisted(f"deny/{unique}", {"n": 2})
+    assert client.publish_persisted(recorded_topic, {"n": 3}) == 3 * stored
+    assert client.unpersisted_count == 0
+    with client.bookmark_subscribe(recorded_topic, EPOCH) as stream:
+        assert [message.json()["n"] for message in take(stream, 2)] == [1, 3]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_publish_persisted_of_a_topic_that_is_not_recorded(
+    make_client: MakeClient, plain_server: ServerProcess, topic: str, stored: bool
+) -> None:
+    client = make_client(plain_server, publish_store=MemoryPublishStore() if stored else None)
+    assert client.publish_persisted(topic, b"x") == int(stored)
+
+
 def test_large_messages_pass(make_client: MakeClient, plain_server: ServerProcess, topic: str) -> None:
     client = make_client(plain_server)
     body = bytes(50 * 2**20)

@@ -125,6 +125,33 @@ def test_client_38_a_smaller_backlog_sends_waiting_acknowledgements(
     assert next_of(replacement).data == bodies(5)[0]
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_client_40_a_queue_is_consumed_and_failures_come_again(
+    queueing: Queueing, make_client: MakeClient, concurrency: int
+) -> None:
+    """client.md §21, 40, with `consume`: each message is handled once, those of failed handlers again"""
+    queueing.publish(*range(1, 41))
+    attempts: list[bytes] = []
+    done: set[bytes] = set()
+    finished = threading.Event()
+
+    def handler(message: Message) -> None:
+        attempts.append(message.data)
+        if message.json()["id"] % 10 == 0 and attempts.count(message.data) == 1:
+            raise ValueError("the first time")
+        done.add(message.data)
+        if len(done) == 40:
+            finished.set()
+
+    client = make_client()
+    client.set_exception_listener(lambda error: None)
+    client.consume("Q", handler, concurrency=concurrency)
+    assert finished.wait(TIMEOUT_S)
+    client.close()
+    assert sorted(attempts) == sorted(bodies(*range(1, 41)) + bodies(10, 20, 30, 40))
+    assert queueing.waiting("Q", 0) == []
+
+
 def test_client_39_a_part_of_a_batch_goes_out_in_time(queueing: Queueing, make_client: MakeClient) -> None:
     """client.md §21, 39"""
     queueing.publish(1, 2, 3)

@@ -2,12 +2,14 @@
 letter.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 from amps.client import Client
 from tests.support.documents import GUIDE_TO_QUEUES, GUIDE_TO_WORKERS, block
 from tests.support.programs import WAIT_S, programs
-from tests.support.server import StartServer, wait_until
+from tests.support.server import StartServer, package_path, wait_until
 
 
 def test_queues_34_the_guides_workers_share_a_queue_and_leave_dead_letters(
@@ -41,6 +43,32 @@ def test_queues_34_the_guides_workers_share_a_queue_and_leave_dead_letters(
         assert said().count("goes back to the queue: KeyError('side')") == 5
         assert [worker.process.poll() for worker in workers] == [None, None]
         assert not server.log.find("02-0025")
+
+
+def test_the_guides_program_with_consume_handles_a_queue(start_server: StartServer, tmp_path: Path) -> None:
+    """The block of docs/guide/message-queues.md as it is, but for the port: it ends when it is told to."""
+    server = start_server(log_topics=("^orders",), instance_xml=block(GUIDE_TO_QUEUES, "<UnderlyingTopic>", "xml"))
+    program = block(GUIDE_TO_QUEUES, ".consume(").replace("localhost:9007", f"127.0.0.1:{server.port()}")
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env={"PYTHONPATH": package_path()},
+        )
+    try:
+        with Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
+            for number in range(20):
+                client.publish("orders", {"id": number, "side": "buy"})
+            client.flush()
+        wait_until(lambda: output.read_text().count("buy") == 20, WAIT_S, output.read_text)
+        process.communicate(b"\n", WAIT_S)
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
 
 
 def test_the_guides_workers_in_threads_tasks_and_processes(start_server: StartServer, tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from amps.client.errors import AMPSException, ConnectionRefusedException, TimedOutException
-from amps.client.frontend.dialling import check_length, early_bytes, preflight_request, set_options
+from amps.client.frontend.dialling import (
+    NO_TLS_HERE,
+    NOT_LET_IN,
+    SAID_NOTHING,
+    check_length,
+    early_bytes,
+    preflight_request,
+    set_options,
+)
 from amps.client.uri import ConnectionUri
 from amps.same_host import send_unpaced
 
@@ -48,15 +56,21 @@ class Connection(asyncio.Protocol):
         self._news: asyncio.Future[None] | None = None
         self._dropping = False
         self._socket: Any = None
+        self._silent = False
+        """Whether the server has sent nothing yet. If it closes then, `_hint` says what may be wrong."""
+        self._hint = ""
 
     # Calls of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # those of uvloop have another base class
         self._socket = transport.get_extra_info("socket")
+        self._silent = self._socket.family != socket.AF_UNIX
+        self._hint = SAID_NOTHING if transport.get_extra_info("sslcontext") is None else NOT_LET_IN
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
+        self._silent = False
         if self._receiver is not None:
             self._receiver.bytes_received(self, data)
         elif not self._dropping:
@@ -64,6 +78,8 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._silent and (exc is None or isinstance(exc, ConnectionResetError)):
+            exc = ConnectionResetError(self._hint)
         self._error = exc
         if not self.ended.done():
             self.ended.set_result(None)
@@ -219,6 +235,8 @@ async def _connect(uri: ConnectionUri, tls: ssl.SSLContext | None) -> Connection
         except OSError as error:
             sock.close()
             failure = error
+            if uri.scheme == "tcps" and isinstance(error, ConnectionResetError):
+                failure = ConnectionResetError(NO_TLS_HERE)
         except BaseException:
             sock.close()
             raise

@@ -7,14 +7,17 @@ returned, and given back (`cancel`) if it raised or was cancelled.
 
 import asyncio
 import inspect
-from collections.abc import Callable
 from types import CoroutineType
-from typing import Any, Protocol
+from typing import Any
 
+from amps.client.aio.connection import seconds_left
 from amps.client.aio.streams import MessageQueue
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.protocol.engine_types import Route
 from amps.client.protocol.message import Handler, Message
+
+CANCEL_S = 1.0
+"""How long the end of a client waits for handlers that it has cancelled."""
 
 
 def is_coroutine_handler(handler: object) -> bool:
@@ -35,7 +38,7 @@ def deliver(handlers: EventHandlers, route: Route, messages: list[Message]) -> N
     auto_ack = route.auto_ack
     for message in messages:
         if route.cancelled:
-            handlers._last_chance(message)
+            handlers.last_chance(message)
             continue
         try:
             result = handler(message)
@@ -46,33 +49,28 @@ def deliver(handlers: EventHandlers, route: Route, messages: list[Message]) -> N
                     " function itself, functools.partial of it, or an `async def` around it"
                 )
         except Exception as error:
-            handlers._handler_failed(handler, error)
+            handlers.failed(handler, error)
             if auto_ack:
-                handlers._acknowledge(message, "cancel")
+                handlers.acknowledge(message, "cancel")
         else:
             if auto_ack:
-                handlers._acknowledge(message)
-
-
-class HandlerOwner(Protocol):
-    """The interface of the client that handler tasks use."""
-
-    def handler_failed(self, handler: Callable[..., object], error: BaseException) -> None:
-        """Report an exception of a handler."""
-
-    def acknowledge(self, message: Message, options: str = "") -> None:
-        """Acknowledge a message; no effect if the client is closed."""
+                handlers.acknowledge(message)
 
 
 class HandlerTasks:
     """The tasks that run one subscription's coroutine handler."""
 
     def __init__(
-        self, owner: HandlerOwner, route: Route, queue: MessageQueue, handler: Handler, concurrency: int
+        self,
+        handlers: EventHandlers,
+        route: Route,
+        queue: MessageQueue,
+        handler: Handler,
+        concurrency: int,
     ) -> None:
         self.queue = queue
         self.handler = handler
-        self._owner = owner
+        self._handlers = handlers
         self._route = route
         self._concurrency = concurrency
         self.tasks: set[asyncio.Task[None]] = set()
@@ -103,17 +101,62 @@ class HandlerTasks:
             if type(result) is CoroutineType or inspect.isawaitable(result):
                 await result
         except Exception as error:
-            self._owner.handler_failed(self.handler, error)
+            self._handlers.failed(self.handler, error)
             if self._route.auto_ack:
-                self._owner.acknowledge(message, "cancel")
+                self._handlers.acknowledge(message, "cancel")
         except BaseException as error:
             if self._route.auto_ack:
-                self._owner.acknowledge(message, "cancel")
+                self._handlers.acknowledge(message, "cancel")
             task = asyncio.current_task()
             if not isinstance(error, asyncio.CancelledError) or (task is not None and task.cancelling()):
                 raise
             # Something that the handler awaited was cancelled, not this task: the next message is handled.
-            self._owner.handler_failed(self.handler, error)
+            self._handlers.failed(self.handler, error)
         else:
             if self._route.auto_ack:
-                self._owner.acknowledge(message)
+                self._handlers.acknowledge(message)
+
+
+class AllHandlerTasks:
+    """The handler tasks of one client, which end with it."""
+
+    def __init__(self, handlers: EventHandlers) -> None:
+        self._handlers = handlers
+        self._all: set[HandlerTasks] = set()
+
+    def add(self, tasks: HandlerTasks) -> None:
+        """Note the tasks of a handler."""
+        self._all -= {known for known in self._all if known.queue.ended and not known.tasks}
+        self._all.add(tasks)
+
+    def discard(self, tasks: HandlerTasks) -> None:
+        """Forget tasks whose subscription has ended, unless one of them runs: the client's end waits for it."""
+        if not tasks.tasks:
+            self._all.discard(tasks)
+
+    def clear(self) -> None:
+        """Forget all: their event loop is not used any more."""
+        self._all.clear()
+
+    async def finish(self, deadline: float | None) -> None:
+        """Give no more messages to coroutine handlers. Let those that run finish, and cancel them at the deadline."""
+        tasks: set[asyncio.Task[None]] = set()
+        for handlers in self._all:
+            handlers.queue.clear()
+            handlers.queue.end()
+            tasks |= handlers.tasks
+        current = asyncio.current_task()
+        tasks = {task for task in tasks if task is not current}
+        if not tasks:
+            return
+        try:
+            _, running = await asyncio.wait(tasks, timeout=seconds_left(deadline))
+        finally:
+            for task in tasks:
+                task.cancel()
+        if running:
+            _, running = await asyncio.wait(running, timeout=CANCEL_S)
+        if running:
+            self._handlers.logger.warning(
+                "client %s: %d handlers go on although they were cancelled", self._handlers.name, len(running)
+            )

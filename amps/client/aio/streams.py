@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class QueueOwner(Protocol):
-    """The interface of the client that queues and streams use."""
+    """The interface of the link that queues and streams use."""
 
     def note_room(self) -> None:
         """A queue that was full has room again."""
@@ -36,9 +36,6 @@ class QueueOwner(Protocol):
 
     def end_stream_later(self, route: Route) -> None:
         """Like end_stream, for a finaliser, which may run in any thread."""
-
-    def ack(self, target: Message, *, options: str = "") -> None:
-        """Acknowledge a queue message."""
 
     def check_loop(self) -> None:
         """Raise UsageException unless the caller runs on the client's event loop."""
@@ -286,7 +283,7 @@ class AsyncMessageStream(AsyncIterator[Message]):
         last = self._unacknowledged
         if last is not None:
             self._unacknowledged = None
-            self._owner.ack(last)
+            last.ack()
 
     async def get(self, timeout: Timeout = None) -> Message | None:
         """Return the next message; None if none arrives within `timeout` seconds (None = no limit).

@@ -1,107 +1,99 @@
-"""Sending commands and waiting for their answers: the base of the client's publishing and subscribing calls.
+"""Sending commands and waiting for their answers.
 
 A command whose results are messages gets a route to a handler or to the buffer of a stream. A command with
-`replace` keeps the route of the subscription it replaces.
+`replace` keeps the route of the subscription it replaces. A call that the engine refuses because there is no
+connection, or because the publish store is full, waits and is repeated, if the client allows that.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from amps.client.blocking.runtime import ClientRuntime
-from amps.client.blocking.sending import deadline_of, left_until
+from amps.client.blocking.deadlines import left_until
+from amps.client.blocking.runtime import Runtime
 from amps.client.blocking.streams import MessageStream, StreamBuffer
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
-from amps.client.errors import DisconnectedException
+from amps.client.errors import DisconnectedException, StoreFullException, TimedOutException
 from amps.client.frontend.calls import (
     SUBSCRIBING,
+    check_handler,
     needs_route,
-    pause_command,
+    no_room,
     queue_ack,
     replaced_route,
 )
-from amps.client.frontend.settings import ClientSettings, body_of
-from amps.client.payloads.codecs import Codec
+from amps.client.frontend.settings import ClientSettings
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import Route, RouteKind, Ticket
 from amps.client.protocol.message import Handler, Message
-from amps.client.protocol.options import OnFull, check_buffer
+from amps.client.protocol.options import CallSettings, check_buffer
 from amps.client.protocol.outbound import awaited_by
-from amps.client.protocol.store_interfaces import BookmarkStore
-from amps.client.uri import ConnectionUri
 
 T = TypeVar("T")
 
 
+class Commands:
+    """Sends commands through a runtime. `owner`, in its calls, is the client to which messages belong."""
 
-class Commanding(ClientRuntime):
-    """The calls for commands in general. The client's constructor sets the attributes below."""
+    def __init__(self, runtime: Runtime, settings: ClientSettings) -> None:
+        self.resume_streams = True
+        """Whether streams go on after a reconnect."""
+        self._runtime = runtime
+        self._wire = runtime.wire
+        self._waits = runtime.waits
+        self._sender = runtime.sender
+        self._engine = runtime.wire.engine
+        self._settings = settings
 
-    name: str
-    timeout: Timeout
-    auto_ack: bool
-    bookmark_store: BookmarkStore | None
-    _stream_settings: tuple[int, OnFull]
-    _settings: ClientSettings
-    _parsed_uri: ConnectionUri | None
-    _resume_streams = True
+    def encode(self, data: Data | object) -> bytes:
+        """Return a body as bytes."""
+        return self._settings.encode(data, self._wire.uri, self._check_codec)
 
-    @property
-    def codec(self) -> Codec:
-        """The codec for bodies: the one given to the client, else the one of the message type."""
-        return self._settings.codec_of(self._parsed_uri)
+    def _check_codec(self, what: str) -> None:
+        self._wire.check_usable()
+        self._engine.check_connected(what)
 
-    def _encode(self, data: Data | object) -> bytes:
-        body = body_of(data)
-        if body is not None:
-            return body
-        if self._settings.codec is None and self._parsed_uri is None:
-            # The codec depends on the connection's message type, which is unknown without a connection.
-            self._check_usable()
-            self._engine.check_connected(f"cannot encode {type(data).__name__}")
-        return self.codec.encode(data)
+    # Calling the engine
 
-    def execute(
-        self, command: Command, *, control: bool = False, timeout: Timeout = DEFAULT
-    ) -> MessageStream:
-        """Send a command and return its results as a stream. With `control` it includes group markers and acks."""
-        return self._stream(command, timeout, control=control)
-
-    def execute_async(
-        self, command: Command, handler: Handler | None = None, *, timeout: Timeout = DEFAULT
-    ) -> str:
-        """Send a command whose results go to `handler`; return its id once the server has accepted it."""
-        return self._handle(command, handler, timeout, resubscribe=True)
-
-    def execute_async_no_resubscribe(
-        self, command: Command, handler: Handler | None = None, *, timeout: Timeout = DEFAULT
-    ) -> str:
-        """Like execute_async, for subscriptions that end with the connection."""
-        return self._handle(command, handler, timeout, resubscribe=False)
-
-    def send(self, command: Command, *, timeout: Timeout = DEFAULT) -> str:
-        """Send a command without waiting for an answer; return its command id. Answers go to the last chance handler.
-
-        If the server does not read, the call waits, at most `timeout` seconds. If it times out, nothing was sent.
+    def call_engine(self, call: Callable[[float], T], what: str, deadline: float | None) -> T:
+        """Call the engine under its lock; repeat a call that it refuses, if waiting for a connection or for room in the
+        publish store is allowed. Raises the refusal, or TimedOutException.
         """
-        self._check_usable()
-        deadline = self._deadline(timeout)
-        self._make_room(command.command, deadline)
-        command_id = self._call_engine(lambda now: self._engine.send(command, now), deadline)
-        self._after_call()
+        while True:
+            seen = self._waits.discards
+            try:
+                with self._wire.lock:
+                    return call(time.monotonic())
+            except StoreFullException as full:
+                self._await_store(full, what, seen, deadline)
+            except DisconnectedException as refused:
+                self._wire.await_server(refused, deadline)
+
+    def _await_store(self, full: StoreFullException, what: str, seen: int, deadline: float | None) -> None:
+        """Wait until the full publish store has discarded messages, or the connection is lost."""
+        store, waits = self._settings.publish_store, self._waits
+        if store is None or store.on_full != "wait" or self._wire.must_not_wait():
+            raise full
+        self._sender.send()
+        token = object()
+        try:
+            waits.begin(token)  # the acks may follow messages that fill a stream's buffer
+            if not waits.until_discarded(lambda: waits.discards != seen, deadline):
+                raise no_room(what, store) from full
+        finally:
+            waits.waiting.discard(token)
+
+    def send(self, command: Command, timeout: Timeout) -> str:
+        """Send a command without waiting for an answer; return its command id."""
+        self._wire.check_usable()
+        deadline = self._settings.deadline(timeout)
+        self._sender.make_room(command.command, deadline)
+        command_id = self.call_engine(lambda now: self._engine.send(command, now), command.command, deadline)
+        self._sender.after_call()
         return command_id
 
-    def _call_engine(self, call: Callable[[float], T], deadline: float | None) -> T:
-        """Call the engine under its lock; if it refuses for want of a connection, wait for one if that is possible."""
-        while True:
-            try:
-                with self._lock:
-                    return call(time.monotonic())
-            except DisconnectedException as refused:
-                self._await_server(refused, deadline)
-
-    def _start(
+    def start(
         self,
         command: Command,
         route: Route | None,
@@ -110,142 +102,126 @@ class Commanding(ClientRuntime):
         resubscribe: bool = True,
         awaited: AckType | None = None,
     ) -> tuple[Ticket, Message | None]:
-        self._check_usable()
+        """Send a command and wait for its answer; return its ticket and the acknowledgement."""
+        self._wire.check_usable()
         if awaited or awaited_by(command):
-            self._check_may_wait(command.command)
-        deadline = self._deadline(command.timeout if timeout is DEFAULT else timeout)
-        self._make_room(command.command, deadline)
+            self._wire.check_may_wait(command.command)
+        deadline = self._settings.deadline(command.timeout if timeout is DEFAULT else timeout)
+        self._sender.make_room(command.command, deadline)
 
         def execute(now: float) -> Ticket:
             ticket = self._engine.execute(command, route, now, resubscribe=resubscribe, awaited=awaited)
             ticket.waiter = threading.Event()
             return ticket
 
-        ticket = self._call_engine(execute, deadline)
-        self._after_call()
-        return ticket, self._await(ticket, left_until(deadline))
+        ticket = self.call_engine(execute, command.command, deadline)
+        self._sender.after_call()
+        return ticket, self.answer(ticket, left_until(deadline))
 
-    def _deadline(self, timeout: Timeout) -> float | None:
-        """Return the deadline of a call that begins now."""
-        return deadline_of(self.timeout if timeout is DEFAULT else timeout)
+    def answer(self, ticket: Ticket, timeout: Timeout) -> Message | None:
+        """Wait until a ticket is settled; return its ack, or raise the exception it failed with."""
+        if not ticket.awaited:
+            return None
+        waiter: threading.Event = ticket.waiter
+        token = object()
+        try:
+            self._waits.begin(token)
+            settled = waiter.wait(timeout)
+        except BaseException:
+            self.abandon(ticket)
+            raise
+        finally:
+            self._waits.waiting.discard(token)
+        if not settled:
+            self.abandon(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        if not settled and ticket.ack is None and ticket.challenge is None:
+            raise TimedOutException(f"no answer to {ticket.command} in time", command_id=ticket.command_id)
+        return ticket.ack
 
-    def _handle(
-        self, command: Command, handler: Handler | None, timeout: Timeout, *, resubscribe: bool
+    def abandon(self, ticket: Ticket) -> None:
+        """Give up a command: the subscription or query that it has entered, or may enter, is ended."""
+        with self._wire.lock:
+            self._engine.abandon(ticket, time.monotonic())
+        self._sender.after_call()
+
+    # Routes for results
+
+    def handle(
+        self,
+        owner: Any,
+        command: Command,
+        handler: Handler | None,
+        timeout: Timeout,
+        *,
+        resubscribe: bool,
+        auto_ack: bool | None = None,
+        concurrency: int = 1,
     ) -> str:
-        if handler is not None and not callable(handler):
-            raise TypeError(f"a handler must be callable, not {type(handler).__name__}")
+        """Send a command whose messages go to a handler; return the id of the subscription, query or command."""
+        check_handler(handler)
         route = replaced_route(self._engine, command)
         if route is not None:
             route.handler = handler or route.handler
         elif needs_route(self._engine, command):
-            route = Route(RouteKind.COMMAND, owner=self, handler=handler, auto_ack=self.auto_ack)
-        ticket, _ = self._start(command, route, timeout, resubscribe=resubscribe)
-        return (
-            (ticket.sub_id or ticket.query_id or ticket.command_id)
-            if route is not None
-            else ticket.command_id
-        )
+            auto_ack = self._settings.auto_ack if auto_ack is None else auto_ack
+            route = Route(RouteKind.COMMAND, owner=owner, handler=handler, auto_ack=auto_ack)
+            if concurrency > 1:
+                self._runtime.consumers.add(route, concurrency, self._settings.max_depth)
+        ticket, _ = self.start(command, route, timeout, resubscribe=resubscribe)
+        if route is None:
+            return ticket.command_id
+        return ticket.sub_id or ticket.query_id or ticket.command_id
 
-    def _stream(
-        self,
-        command: Command,
-        timeout: Timeout,
-        *,
-        control: bool,
-        resubscribe: bool = True,
-        max_depth: int | None = None,
-        on_full: OnFull | None = None,
-        conflate: bool = False,
-    ) -> MessageStream:
+    def stream(self, owner: Any, command: Command, settings: CallSettings) -> MessageStream:
+        """Send a command whose messages are read from a stream; return the stream."""
+        resumes = settings.resubscribe and self.resume_streams
         route = replaced_route(self._engine, command)
         if route is not None and isinstance(route.sink, StreamBuffer):
             stream = route.sink.stream() if route.sink.stream is not None else None
             if stream is not None:
-                self._start(command, route, timeout, resubscribe=resubscribe and self._resume_streams)
+                self.start(command, route, settings.timeout, resubscribe=resumes)
                 return stream
         new = route is None
         if route is None:
-            route = Route(RouteKind.COMMAND, owner=self, auto_ack=self.auto_ack)
-        default_depth, default_on_full = self._stream_settings
-        depth = default_depth if max_depth is None else max_depth
-        check_buffer(depth, on_full or default_on_full)
-        buffer = StreamBuffer(
-            self,
-            route,
-            depth,
-            on_full or default_on_full,
-            control or command.command not in SUBSCRIBING,
-        )
-        stream = MessageStream(self, command, route, buffer)
-        if conflate:
+            route = Route(RouteKind.COMMAND, owner=owner, auto_ack=self._settings.auto_ack)
+        depth = self._settings.max_depth if settings.max_depth is None else settings.max_depth
+        on_full = settings.on_full or self._settings.on_full
+        check_buffer(depth, on_full)
+        control = settings.control or command.command not in SUBSCRIBING
+        buffer = StreamBuffer(self._runtime, route, depth, on_full, control)
+        stream = MessageStream(self._runtime, command, route, buffer)
+        if settings.conflate:
             stream.conflate()
         if new and needs_route(self._engine, command):
             route.sink = buffer
             try:
-                self._start(command, route, timeout, resubscribe=resubscribe and self._resume_streams)
+                self.start(command, route, settings.timeout, resubscribe=resumes)
             except BaseException:
                 stream.closed = True
                 raise
         else:  # the stream receives nothing
             stream.closed = True
             buffer.end()
-            self._start(command, None if new else route, timeout, resubscribe=resubscribe)
+            self.start(command, None if new else route, settings.timeout, resubscribe=settings.resubscribe)
         return stream
 
-    def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:
-        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before.
+    # Queue acknowledgements
 
-        Raises TimedOutException after `timeout` seconds, DisconnectedException if the connection is lost meanwhile.
-        """
-        self._start(Command("flush"), None, timeout, awaited=ack_type)
-
-    def unsubscribe(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
-        """End subscriptions; without arguments, all of them. Late messages go to the last chance handler."""
-        self._start(Command("unsubscribe", sub_id=",".join(sub_ids) or "all"), None, timeout)
-
-    def pause(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
-        """Pause bookmark subscriptions; messages already sent still arrive."""
-        self._pause("pause", sub_ids, timeout)
-
-    def resume(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
-        """Resume paused subscriptions; those resumed by one call share one replay."""
-        self._pause("resume", sub_ids, timeout)
-
-    def _pause(self, option: str, sub_ids: tuple[str, ...], timeout: Timeout) -> None:
-        self._check_usable()
-        self._start(pause_command(self._engine, option, sub_ids), None, DEFAULT)
-
-    # Acknowledging and discarding
-
-    def ack(self, target: Message | str, bookmarks: str | Iterable[str] = (), options: str = "") -> None:
-        """Acknowledge a queue message, or bookmarks of a queue topic. Batched; never waits for the server."""
-        self._check_usable()
+    def ack(self, target: Message | str, bookmarks: Any, options: str) -> None:
+        """Acknowledge a queue message, or bookmarks of a queue topic."""
+        self._wire.check_usable()
         due = queue_ack(target, bookmarks, options)
         if due is None:
             return
         topic, bookmark, sub_id = due
-        with self._lock:
+        with self._wire.lock:
             self._engine.ack(topic, bookmark, options, sub_id, time.monotonic())
-        self._after_call()
+        self._sender.after_call()
 
     def flush_acks(self) -> None:
         """Send the queue acknowledgements of all unsent batches."""
-        with self._lock:
+        with self._wire.lock:
             self._engine.flush_acks()
-        self._after_call()
-
-    def discard(self, target: Message | str, store_seq: int = 0) -> None:
-        """Mark a message, or a sub id and store_seq, as processed in the bookmark store."""
-        self._check_usable()
-        if self.bookmark_store is None:
-            return
-        if isinstance(target, Message):
-            if target.store_seq and target.sub_id is not None:
-                self.bookmark_store.discard(target.sub_id, target.store_seq)
-        else:
-            self.bookmark_store.discard(target, store_seq)
-
-    def get_most_recent(self, sub_id: str) -> str | None:
-        """Return the bookmark from which the bookmark store would resume this subscription; None = nothing known."""
-        self._check_usable()
-        return self.bookmark_store.get_most_recent(sub_id) if self.bookmark_store is not None else None
+        self._sender.after_call()

@@ -6,22 +6,24 @@ handler runs. One queue and one thread keep the order of messages.
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from amps.client.protocol.engine_types import Deliver, Event
 
 
 class Dispatcher:
-    """A bounded queue of events and the thread that processes it."""
+    """A bounded queue of events and the thread that processes it. While there is a token in `waiting`, it may grow."""
 
-    def __init__(self, name: str, run: Callable[[Event], None], max_messages: int) -> None:
+    def __init__(
+        self, name: str, run: Callable[[Event], None], max_messages: int, waiting: Collection[object]
+    ) -> None:
         self._run = run
         self._max_messages = max_messages
+        self._waiting = waiting
         self._events: deque[Event] = deque()
         self._messages = 0
         self._condition = threading.Condition()
         self._stopped = False
-        self._overfill = 0
         self.thread = threading.Thread(target=self._work, name=f"amps-dispatch:{name}", daemon=True)
         self.thread.start()
 
@@ -31,24 +33,23 @@ class Dispatcher:
         with self._condition:
             if wait:
                 self._condition.wait_for(
-                    lambda: self._messages < self._max_messages or self._overfill or self._stopped
+                    lambda: self._messages < self._max_messages or self._waiting or self._stopped
                 )
             self._events.append(event)
             self._messages += size
             self._condition.notify_all()
 
-    def overfill(self, start: bool) -> None:
-        """Note that a command starts (or stops) waiting for its answer. The queue may grow while one waits."""
+    def wake(self) -> None:
+        """Note that a thread of the client begins to wait for an answer."""
         with self._condition:
-            self._overfill += 1 if start else -1
             self._condition.notify_all()
 
-    def stop(self) -> None:
-        """Process the queued events, then end the thread. Wait for its end unless called on the thread itself."""
+    def stop(self, *, wait: bool) -> None:
+        """Process the queued events, then end the thread. Unless called on it, `wait` for its end."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
-        if threading.current_thread() is not self.thread:
+        if wait and threading.current_thread() is not self.thread:
             self.thread.join(5.0)
 
     def _work(self) -> None:
@@ -62,3 +63,4 @@ class Dispatcher:
             with self._condition:
                 self._messages -= len(event.messages) if isinstance(event, Deliver) else 1
                 self._condition.notify_all()
+            del event  # it may keep the client alive

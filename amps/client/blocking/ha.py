@@ -1,51 +1,37 @@
 """The highly available client: it chooses its server, reconnects and recovers by itself (client.md §9, §19.5).
 
-An HAClient is a Client with another way to get a connection. After a loss it connects to the same or another server,
-logs on, and lets the engine recover. Calls made in between wait, at most their `timeout`: the connection may be back in
-time. `connection_info`, `reconnecting` and the connection state listeners show how it is.
+An HAClient is a Client with another policy about its connection, the Reconnector of `reconnecting`. Calls made between
+two connections wait, at most their `timeout`: the connection may be back in time. `connection_info`, `reconnecting` and
+the connection state listeners show how it is.
 """
 
 import logging
 import os
-import socket
 import ssl
-import threading
-import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NoReturn, Self, TypedDict, Unpack
 
 from amps.client.blocking.client import Client
-from amps.client.blocking.reconnecting import Run, await_recovery, reconnect_loop
-from amps.client.blocking.sending import deadline_of, left_until
+from amps.client.blocking.reconnecting import Reconnector
 from amps.client.enums import DEFAULT, Timeout
-from amps.client.errors import (
-    AlreadyConnectedException,
-    AMPSException,
-    ConnectionException,
-    DisconnectedException,
-    TimedOutException,
-    UsageException,
-)
+from amps.client.errors import ConnectionException, DisconnectedException, UsageException
 from amps.client.frontend.servers import RefusedSubscription, chooser_of
 from amps.client.payloads.codecs import Codec
 from amps.client.protocol.command import check_timeout
-from amps.client.protocol.engine_types import RecoveryFailed
 from amps.client.protocol.options import OnFull
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator
 from amps.client.servers.choosers import ConnectionInfo, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy
-from amps.client.servers.failover import Attempt, Failover
+from amps.client.servers.failover import Failover
 from amps.client.stores import (
     FileBookmarkStore,
     FilePublishStore,
     MemoryBookmarkStore,
     MemoryPublishStore,
 )
-from amps.client.uri import ConnectionUri, without_password
 
 
 class ClientArgs(TypedDict, total=False):
@@ -110,14 +96,13 @@ class HAClient(Client):
         chooser = chooser_of(servers)
         if client_args.get("bookmark_store") is None:
             client_args["bookmark_store"] = MemoryBookmarkStore()
-        self._run: Run | None = None
-        self._own_stores: list[PublishStore | BookmarkStore] = []
         super().__init__(name, **client_args)
-        self.attempt_timeout = attempt_timeout
-        """Seconds for connecting and logging on, and for each step of the recovery; None = no limit."""
-        self._resume_streams = resume_streams
-        self._failed_resubscribe_handler = failed_resubscribe_handler
-        self._failover = Failover(self.name, chooser, delay_strategy or ExponentialDelayStrategy())
+        self._commands.resume_streams = resume_streams
+        failover = Failover(self.name, chooser, delay_strategy or ExponentialDelayStrategy())
+        self._reconnector = Reconnector(
+            self._runtime, self._connector, failover, attempt_timeout, failed_resubscribe_handler
+        )
+        self._runtime.wire.policy = weakref.ref(self._reconnector)
 
     @classmethod
     def memory_backed(
@@ -149,17 +134,8 @@ class HAClient(Client):
             bookmark_store.close()
             publish_store.close()
             raise
-        client._own_stores = [publish_store, bookmark_store]
+        client._reconnector.own_stores = [publish_store, bookmark_store]
         return client
-
-    def __del__(self) -> None:
-        run = getattr(self, "_run", None)
-        if run is not None and not self._disowned:
-            warnings.warn(
-                f"client {self._name!r} was never closed", ResourceWarning, source=self, stacklevel=2
-            )
-            run.stop()
-        super().__del__()
 
     def __repr__(self) -> str:
         return f"<HAClient {self.name!r} {'RECONNECTING' if self.reconnecting else self.state.name}>"
@@ -169,20 +145,29 @@ class HAClient(Client):
     @property
     def server_chooser(self) -> ServerChooser:
         """The chooser of servers; a new one is asked from the next attempt on."""
-        return self._failover.chooser
+        return self._reconnector.failover.chooser
 
     @server_chooser.setter
     def server_chooser(self, chooser: ServerChooser) -> None:
-        self._failover.chooser = chooser
+        self._reconnector.failover.chooser = chooser
 
     @property
     def delay_strategy(self) -> DelayStrategy:
         """The delay strategy; a new one is asked from the next attempt on."""
-        return self._failover.delays
+        return self._reconnector.failover.delays
 
     @delay_strategy.setter
     def delay_strategy(self, strategy: DelayStrategy) -> None:
-        self._failover.delays = strategy
+        self._reconnector.failover.delays = strategy
+
+    @property
+    def attempt_timeout(self) -> Timeout:
+        """Seconds for connecting and logging on, and for each step of the recovery; may be set."""
+        return self._reconnector.attempt_timeout
+
+    @attempt_timeout.setter
+    def attempt_timeout(self, timeout: Timeout) -> None:
+        self._reconnector.attempt_timeout = check_timeout(timeout)
 
     @property
     def disconnected(self) -> bool:
@@ -192,12 +177,12 @@ class HAClient(Client):
     @property
     def reconnecting(self) -> bool:
         """Whether the client is making a connection, or recovering on a new one."""
-        return self._run is not None
+        return self._reconnector.run is not None
 
     @property
     def connection_info(self) -> ConnectionInfo:
         """The server in use or tried last, the number of attempts, and the last error."""
-        return self._failover.info
+        return self._reconnector.failover.info
 
     # Connection
 
@@ -230,261 +215,19 @@ class HAClient(Client):
         By default the call tries until a server answers, or until the chooser or the delay strategy ends it
         (ConnectionException). After `timeout` seconds it raises TimedOutException.
         """
-        self._check_may_wait("connect_and_logon")
-        deadline = deadline_of(timeout)
-        with self._lock:
-            run = self._run
-            mine = run is None
-            if run is None:
-                if self.connected:
-                    raise AlreadyConnectedException(f"client {self.name!r} is connected; disconnect first")
-                run = self._run = Run(threading.current_thread())
-                self._engine.recovers = True
-        if mine:
-            self._connect_first(run, deadline)
-        elif not self._states.wait_for(lambda: run.ended, left_until(deadline)):
-            raise self._not_in_time()
-        if run.error is not None:
-            raise run.error
-
-    def _connect_first(self, run: Run, deadline: float | None) -> None:
-        try:
-            ended = False
-            while not ended:
-                attempt = self._begin_attempt(run)
-                if attempt is None:
-                    return
-                left_s = left_until(deadline)
-                run.sleep(attempt.wait_s if left_s is None else min(attempt.wait_s, left_s))
-                ended = left_until(deadline) != 0 and self._make_attempt(run, attempt, deadline)
-                if not ended and left_until(deadline) == 0:
-                    raise self._not_in_time()
-        except BaseException as error:
-            self._end_run(run, error)
-            raise
-
-    def _not_in_time(self) -> TimedOutException:
-        last = self.connection_info.last_error
-        return TimedOutException(f"no connection in time{f': {last}' if last is not None else ''}")
+        self._reconnector.connect(timeout)
 
     def disconnect(self, *, timeout: Timeout = DEFAULT) -> None:
         """Close the connection and end reconnecting; subscriptions end. The client may connect again.
 
         Otherwise like Client.disconnect.
         """
-        self._stop(DisconnectedException("the client was disconnected"))
+        self._reconnector.stop(DisconnectedException("the client was disconnected"))
         super().disconnect(timeout=timeout)
 
     def close(self, *, timeout: Timeout = DEFAULT) -> None:
         """Disconnect; the client cannot be used again. Ends reconnecting at once. Otherwise like Client.close."""
-        if not self._closed and not self._disowned:
-            self._stop(DisconnectedException("the client was closed"))
+        wire = self._runtime.wire
+        if not wire.closed and not wire.disowned:
+            self._reconnector.stop(DisconnectedException("the client was closed"))
         super().close(timeout=timeout)
-
-    def _finish_close(self) -> None:
-        super()._finish_close()
-        stores, self._own_stores = self._own_stores, []
-        for store in stores:
-            store.close()
-
-    def _stop(self, error: DisconnectedException) -> None:
-        """End reconnecting; what waits for a connection fails, and routes end when the connection does."""
-        with self._lock:
-            run, self._run = self._run, None
-            self._engine.give_up(None)
-        self._failover.left()
-        if run is not None:
-            run.error, run.ended = error, True
-            run.stop()
-        self._states.note(None)
-        self._notice_discard(0)
-        self._after_call()
-
-    # Attempts
-
-    def _begin_attempt(self, run: Run) -> Attempt | None:
-        """Ask for the next attempt; None if the run has ended."""
-        if run.stopped or self._disowned:
-            return None
-        try:
-            return self._failover.next_attempt()
-        except Exception as error:
-            self._end_run(run, error)
-            return None
-
-    def _make_attempt(self, run: Run, attempt: Attempt, deadline: float | None) -> bool:
-        """Try a server; return whether the run has ended: the client is ready, or no further attempt is made."""
-        try:
-            return self._attempt_ends(run, attempt, deadline)
-        except Exception as error:  # of the application's chooser
-            self._end_run(run, error)
-            return True
-
-    def _attempt_ends(self, run: Run, attempt: Attempt, deadline: float | None) -> bool:
-        if run.stopped:
-            return True
-        try:
-            self._try_server(run, attempt, deadline)
-        except Exception as error:
-            return run.stopped or self._failed(attempt, error)
-        self._logger.info("client %s: connected to %s", self.name, without_password(attempt.uri))
-        self._call(self._failover.succeeded, self.server_version)
-        with self._lock:
-            if self._run is not run:
-                return True
-            ready, lost_by = self._engine.ready, self._engine.lost_by
-            if ready:
-                self._run = None
-        if not ready:
-            return self._failed(attempt, lost_by or DisconnectedException("the connection was lost at once"))
-        run.ended = True
-        self._states.note(None)
-        return True
-
-    def _try_server(self, run: Run, attempt: Attempt, deadline: float | None) -> None:
-        limit = deadline_of(self.attempt_timeout)
-        limits = [moment for moment in (limit, deadline) if moment is not None]
-        until = min(limits, default=None)
-        try:
-            super().connect(attempt.uri, timeout=left_until(until))
-        finally:
-            run.dialled()
-        with self._lock:
-            run.check()
-            transport = self._transport
-        if transport is None:
-            raise self._engine.lost_by or DisconnectedException("the connection was lost at once")
-        try:
-            self._log_on(transport, attempt.authenticator, None, left_until(until))
-            self._recover(run, deadline)
-        except BaseException:
-            self._leave(0, transport)  # what survives a loss is kept for the next attempt
-            raise
-
-    def _recover(self, run: Run, deadline: float | None) -> None:
-        with self._lock:
-            run.check()
-            self._engine.recover(time.monotonic())
-        self._after_call()
-        self._begin_wait()  # the acknowledgements may follow messages that fill a stream's buffer
-        try:
-            await_recovery(
-                run,
-                self._engine,
-                self._states,
-                limit_s=self.attempt_timeout,
-                deadline=deadline,
-                progress=lambda: time.monotonic() if self._delivering else self._bytes_in,
-                accept=self._failed_resubscribe_handler,
-                leave_out=self._leave_out,
-            )
-        finally:
-            self._end_wait()
-
-    def _dialling(self, sock: socket.socket) -> None:
-        run = self._run
-        if run is not None and run.thread is threading.current_thread():
-            run.dialling(sock)
-
-    def _made(self, now: float, uri: ConnectionUri) -> None:
-        run = self._run
-        if run is None or run.thread is not threading.current_thread():
-            raise DisconnectedException("the client was disconnected while it connected")
-        super()._made(now, uri)
-
-    def _leave_out(self, refused: RecoveryFailed) -> None:
-        self._logger.warning(
-            "client %s: the subscription %s is not entered again: %s",
-            self.name, refused.command.sub_id, refused.error,
-        )  # fmt: skip
-        with self._lock:
-            self._engine.leave_out(refused)
-        self._after_call()
-
-    def _failed(self, attempt: Attempt, error: Exception) -> bool:
-        """Note that an attempt has failed; return False, since the run goes on."""
-        self._logger.warning(
-            "client %s: no connection to %s: %s",
-            self.name, without_password(attempt.uri), str(error) or type(error).__name__,
-        )  # fmt: skip
-        _strip(error)
-        if not isinstance(error, AlreadyConnectedException):  # a handler delays the end of the last connection
-            self._failover.failed(error)
-        return False
-
-    def _end_run(self, run: Run, error: BaseException) -> None:
-        """Give up: no server can be reached, or the application's chooser has failed."""
-        reason = error if isinstance(error, AMPSException) else ConnectionException(repr(error))
-        with self._lock:
-            if self._run is not run:
-                return
-            self._run = None
-            self._engine.give_up(reason)
-        self._failover.left()
-        run.error, run.ended = error if isinstance(error, Exception) else reason, True
-        self._states.note(None)
-        self._notice_discard(0)
-        self._after_call()
-
-    # Hooks of the runtime
-
-    def _must_not_wait(self) -> bool:
-        run = self._run
-        return super()._must_not_wait() or (run is not None and run.thread is threading.current_thread())
-
-    def _await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
-        engine = self._engine
-        if not engine.recovers or not engine.config.retry or self._must_not_wait():
-            raise refused
-        self._begin_wait()
-        try:
-            self._states.wait_for(lambda: engine.ready or not engine.recovers, left_until(deadline))
-        finally:
-            self._end_wait()
-        self._check_usable()
-        if not engine.ready:
-            raise refused
-
-    def _on_disconnect(self, error: AMPSException) -> None:
-        with self._lock:
-            if self._run is not None or not self._engine.recovers:
-                return
-            self._run = Run(threading.current_thread())
-        self._logger.warning(
-            "client %s: lost the connection to %s: %s",
-            self.name, without_password(self.uri or ""), error,
-        )  # fmt: skip
-        self._failover.lost(error)
-
-    def _after_loss(self) -> Callable[[], None] | None:
-        run = self._run
-        if run is None or run.thread is not threading.current_thread():
-            return None
-        reference: weakref.ref[Any] = weakref.ref(self)
-
-        def reconnect() -> None:
-            try:
-                reconnect_loop(reference, run)
-            except BaseException as error:  # also SystemExit of a chooser: nobody would reconnect
-                client = reference()
-                if client is not None:
-                    client._end_run(run, error)
-            client = reference()
-            if client is not None and run.error is not None and not run.stopped:
-                client._report(run.error)
-
-        return reconnect
-
-    def _report(self, error: Exception) -> None:
-        """Tell the application that reconnecting has ended."""
-        if self._exception_listener is not None:
-            self._call(self._exception_listener, error)
-        else:
-            self._logger.error("client %s: reconnecting has ended: %s", self.name, error)
-
-
-def _strip(error: BaseException | None) -> None:
-    """Remove the tracebacks of an error that is kept: their frames would keep the client alive."""
-    while error is not None and error.__traceback__ is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__

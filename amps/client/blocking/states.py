@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from amps.client.blocking.turns import Turn
 from amps.client.enums import ConnectionState, Timeout
 
 
@@ -17,7 +18,7 @@ class StateQueue:
 
     def __init__(self) -> None:
         self._states: deque[ConnectionState] = deque()
-        self._telling = threading.Lock()
+        self._telling = Turn()
         self._changed = threading.Condition()
 
     def note(self, state: ConnectionState | None) -> None:
@@ -32,12 +33,16 @@ class StateQueue:
 
     def tell(self, listen: Callable[[ConnectionState], object]) -> None:
         """Call `listen` with each state not yet told. If another thread does so already, it tells all of them."""
-        while self._states and self._telling.acquire(False):
+        telling, claim = self._telling, object()
+        while self._states:
             try:
+                if not telling.take(claim):
+                    return
                 while self._states:
                     listen(self._states.popleft())
             finally:
-                self._telling.release()
+                if telling.holder is claim:
+                    telling.holder = None
 
     def wait_for(self, condition: Callable[[], bool], timeout: Timeout) -> bool:
         """Wait until the condition holds, which is checked after each change; return whether it does."""

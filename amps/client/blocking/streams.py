@@ -31,7 +31,7 @@ message."""
 
 
 class StreamOwner(Protocol):
-    """The interface of the client that a stream uses."""
+    """The interface of the runtime that a stream uses."""
 
     def wait_for_room(self, buffer: "StreamBuffer") -> None:
         """Called on the receive thread: stop reading until the buffer has room or must grow."""
@@ -44,9 +44,6 @@ class StreamOwner(Protocol):
 
     def end_stream_later(self, route: Route) -> None:
         """Like end_stream, for a finaliser: takes no lock."""
-
-    def ack(self, target: Message, *, options: str = "") -> None:
-        """Acknowledge a queue message."""
 
 
 class StreamBuffer:
@@ -335,7 +332,7 @@ class MessageStream(Iterator[Message]):
         unacknowledged = self._unacknowledged
         if unacknowledged is not None:
             self._unacknowledged = None
-            self._owner.ack(unacknowledged)
+            unacknowledged.ack()
         message = self._buffer.take(timeout)
         if self._route.auto_ack:
             self._unacknowledged = message

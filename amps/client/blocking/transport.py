@@ -23,7 +23,15 @@ from amps.client.errors import (
     ConnectionRefusedException,
     TimedOutException,
 )
-from amps.client.frontend.dialling import check_length, early_bytes, preflight_request, set_options
+from amps.client.frontend.dialling import (
+    NO_TLS_HERE,
+    NOT_LET_IN,
+    SAID_NOTHING,
+    check_length,
+    early_bytes,
+    preflight_request,
+    set_options,
+)
 from amps.client.protocol.traffic import Outbox
 from amps.client.uri import ConnectionUri
 from amps.same_host import send_unpaced
@@ -31,9 +39,6 @@ from amps.same_host import send_unpaced
 RECEIVE_BYTES = 64 * 1024
 LONGEST_POLL_S = 1_000_000.0
 SEND_TOGETHER_BYTES = 256 * 1024
-_SAID_NOTHING = "the server closed it without a word: does its port expect TLS (tcps)?"
-# With TLS 1.3 a server checks the client's certificate after the client has finished the handshake.
-_NOT_LET_IN = "the server closed it right after the TLS handshake: does it want a certificate that it knows?"
 
 
 class SocketTransport:
@@ -83,11 +88,11 @@ class SocketTransport:
             data = self._buffer[: self._socket.recv_into(self._buffer)]
         except ConnectionResetError:
             if self._unheard:
-                raise ConnectionResetError(_SAID_NOTHING) from None
+                raise ConnectionResetError(SAID_NOTHING) from None
             raise
         if self._unheard:
             if not len(data):
-                raise ConnectionResetError(_SAID_NOTHING)
+                raise ConnectionResetError(SAID_NOTHING)
             self._unheard = False
         return data
 
@@ -163,9 +168,7 @@ class TlsTransport(SocketTransport):
                 self._socket.settimeout(remaining(deadline))
                 data = self._socket.recv(RECEIVE_BYTES)
                 if not data:
-                    raise ConnectionResetError(
-                        "the server closed the connection in the TLS handshake: does it expect TLS here?"
-                    ) from None
+                    raise ConnectionResetError(NO_TLS_HERE) from None
                 self._incoming.write(data)
 
     def _flush(self) -> None:
@@ -200,13 +203,13 @@ class TlsTransport(SocketTransport):
                     return data
                 if self._incoming.eof:
                     if self._silent:
-                        raise ConnectionResetError(_NOT_LET_IN)
+                        raise ConnectionResetError(NOT_LET_IN)
                     return data
             try:
                 raw = super().receive(None if deadline is None else deadline - time.monotonic())
             except ConnectionResetError:
                 if self._silent:
-                    raise ConnectionResetError(_NOT_LET_IN) from None
+                    raise ConnectionResetError(NOT_LET_IN) from None
                 raise
             if raw is None:
                 return None

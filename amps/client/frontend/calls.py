@@ -7,8 +7,9 @@ nothing.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from amps.client.enums import MOST_RECENT, Bookmark
-from amps.client.errors import InvalidSubIdException
+from amps.client.enums import MOST_RECENT, AckType, Bookmark
+from amps.client.errors import DisconnectedException, InvalidSubIdException, TimedOutException
+from amps.client.frontend.handlers import EventHandlers
 from amps.client.protocol.command import (
     QUERIES,
     SUBSCRIPTIONS,
@@ -16,12 +17,14 @@ from amps.client.protocol.command import (
     PublishTemplate,
     check_base64,
     check_expiration,
+    check_number,
     check_text,
 )
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import Route
-from amps.client.protocol.message import Message
+from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import CallSettings, option_names, split_keywords
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 
 SUBSCRIBING = SUBSCRIPTIONS | QUERIES
 """The commands whose messages belong to the caller."""
@@ -42,6 +45,26 @@ def publish_template(
     )
 
 
+def persisted_publish(
+    topic: str,
+    body: bytes,
+    expiration: int | None,
+    correlation_id: str | None,
+    sow_key: str | None,
+    *,
+    stored: bool,
+) -> Command:
+    """Return the command of a publish whose caller waits until it is persisted. Raises ValueError and TypeError.
+
+    Without a publish store, a refusal is reported in the `processed` acknowledgement.
+    """
+    publish_template("publish", topic, expiration, correlation_id, sow_key)  # checks them
+    return Command(
+        "publish", topic, data=body, expiration=expiration, correlation_id=correlation_id, sow_key=sow_key,
+        ack_type=AckType.NONE if stored else AckType.PROCESSED,
+    )  # fmt: skip
+
+
 def subscription(
     name: str,
     topic: str,
@@ -60,9 +83,50 @@ def subscription(
     return Command(name, topic, filter=filter, options=settings.options, **settings.headers), settings
 
 
-def is_most_recent(bookmark: Bookmark) -> bool:
-    """Whether the bookmark store has to say where a subscription begins."""
-    return isinstance(bookmark, str) and bookmark.lower() == MOST_RECENT
+def bookmark_subscription(
+    topic: str,
+    bookmark: Bookmark,
+    filter: str | None,
+    keywords: Mapping[str, Any],
+    store: BookmarkStore | None,
+    handlers: EventHandlers,
+) -> tuple[Command, CallSettings]:
+    """Return what `subscription` does for a bookmark subscription; warn of one that the next run cannot continue."""
+    recent = isinstance(bookmark, str) and bookmark.lower() == MOST_RECENT
+    if recent and store is not None and "sub_id" not in keywords:
+        handlers.logger.warning(
+            "client %s: MOST_RECENT without sub_id: the next run cannot find where this one stopped",
+            handlers.name,
+        )
+    return subscription(
+        "subscribe", topic, filter, keywords,
+        call="bookmark_subscribe", forbidden=("bookmark",), bookmark=bookmark,
+    )  # fmt: skip
+
+
+def consumption(
+    queue: str,
+    handler: Handler,
+    filter: str | None,
+    max_backlog: int,
+    concurrency: int,
+    options: str,
+    sub_id: str | None,
+) -> Command:
+    """Return the command of `consume`. Raises ValueError and TypeError."""
+    if handler is None:
+        raise TypeError("consume needs a handler")
+    check_handler(handler)
+    check_number("concurrency", concurrency, least=1)
+    check_number("max_backlog", max_backlog)
+    keywords = {"max_backlog": max_backlog, "options": options, "sub_id": sub_id}
+    return subscription("subscribe", queue, filter, keywords, call="consume")[0]
+
+
+def check_handler(handler: object) -> None:
+    """Raise TypeError for a handler that cannot be called."""
+    if handler is not None and not callable(handler):
+        raise TypeError(f"a handler must be callable, not {type(handler).__name__}")
 
 
 def replaced_route(engine: Engine, command: Command) -> Route | None:
@@ -104,6 +168,41 @@ def delete_command(
     if data is not None and not data:
         raise ValueError("sow_delete by data needs a body")
     return Command("sow_delete", topic, filter=filter, sow_keys=keys, data=data or b"", options=options)
+
+
+def discard(store: BookmarkStore | None, target: Message | str, store_seq: int) -> None:
+    """Mark a message, or a subscription id and a number, as processed in the bookmark store, if there is one."""
+    if store is None:
+        return
+    if not isinstance(target, Message):
+        store.discard(target, store_seq)
+    elif target.store_seq and target.sub_id is not None:
+        store.discard(target.sub_id, target.store_seq)
+
+
+def cut_off(engine: Engine, what: str) -> DisconnectedException:
+    """Return the exception for a lost connection, with the error that ended the last one."""
+    cause = engine.lost_by
+    if cause is None:
+        return DisconnectedException(what)
+    return DisconnectedException(f"{what}: {cause}", reason=cause.reason, message=cause.message)
+
+
+def no_room(command: str, store: PublishStore | None) -> TimedOutException:
+    """Return the exception for a publish store that had no room in time."""
+    count = store.unpersisted_count() if store is not None else 0
+    return TimedOutException(
+        f"{command}: the publish store had no room in time, {count} messages in it are not persisted"
+    )
+
+
+def before_logon(engine: Engine) -> DisconnectedException:
+    """Return the exception for a logon without a connection."""
+    cause = engine.lost_by
+    if cause is None:
+        return DisconnectedException("connect before logon")
+    # The error that ended the connection is more specific: a TLS server refuses a certificate this way.
+    return DisconnectedException(str(cause), reason=cause.reason, message=cause.message)
 
 
 def queue_ack(

@@ -1,4 +1,6 @@
-"""What opening a connection takes in all front ends: the options of the socket, and the exchange with an HTTP proxy."""
+"""What opening a connection takes in all front ends: the options of the socket, the exchange with an HTTP proxy, and
+what to say of a server that closes the connection at once.
+"""
 
 import socket
 import struct
@@ -7,6 +9,10 @@ from collections.abc import Iterable, Mapping
 from amps.client.errors import ConnectionRefusedException, InvalidTransportOptionsException
 from amps.client.uri import ConnectionUri
 
+SAID_NOTHING = "the server closed it without a word: does its port expect TLS (tcps)?"
+NO_TLS_HERE = "the server closed the connection in the TLS handshake: does it expect TLS here?"
+# With TLS 1.3 a server checks the client's certificate after the client has finished the handshake.
+NOT_LET_IN = "the server closed it right after the TLS handshake: does it want a certificate that it knows?"
 MAX_ANSWER_BYTES = 64 * 1024
 """The longest answer of a proxy, in bytes."""
 

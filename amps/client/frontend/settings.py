@@ -7,11 +7,12 @@ import secrets
 import socket
 import ssl
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from amps.client.enums import Timeout
+from amps.client.enums import DEFAULT, Timeout
 from amps.client.errors import InvalidUriException
 from amps.client.payloads.codecs import CODEC_NAMES, Codec, codec_for, codec_named
 from amps.client.protocol.command import check_base64, check_number, check_text, check_timeout
@@ -60,6 +61,7 @@ class ClientSettings:
         subscription_manager: SubscriptionManager | None,
         codec: Codec | str | None,
         timeout: Timeout,
+        auto_ack: bool,
         heartbeat: float | None,
         heartbeat_timeout: float | None,
         ack_batch_size: int,
@@ -95,6 +97,9 @@ class ClientSettings:
         self.bookmark_store = bookmark_store
         self.subscription_manager = subscription_manager
         self.codec = codec
+        self.timeout = timeout
+        """Seconds that calls without a limit of their own wait; may change, as `auto_ack`."""
+        self.auto_ack = auto_ack
         self.max_depth = max_depth
         self.on_full: OnFull = on_full
         self.logon_options = logon_options
@@ -121,6 +126,33 @@ class ClientSettings:
         if self.publish_store is not None:
             self.publish_store.open(self.name)
         return Engine(self.config, self.publish_store, self.bookmark_store, self.subscription_manager)
+
+    def deadline(self, timeout: Timeout) -> float | None:
+        """Return the deadline of a call that begins now, on the monotonic clock; None = no limit."""
+        seconds = check_timeout(self.timeout if timeout is DEFAULT else timeout)
+        return None if seconds is None else time.monotonic() + seconds
+
+    def unpersisted_count(self) -> int:
+        """The number of messages in the publish store, if there is one, that are not persisted."""
+        return self.publish_store.unpersisted_count() if self.publish_store is not None else 0
+
+    def warn_of_unpersisted(self) -> None:
+        """Warn that a client is closed while the publish store has messages that are not persisted."""
+        unpersisted = self.unpersisted_count()
+        if unpersisted:
+            self.logger.warning(
+                "client %s: closed with %d messages not known to be persisted; publish_flush waits",
+                self.name, unpersisted,
+            )  # fmt: skip
+
+    def encode(self, data: Any, uri: ConnectionUri | None, check_connected: Callable[[str], None]) -> bytes:
+        """Return a body as bytes; objects are encoded by the codec, which may depend on the connection."""
+        body = body_of(data)
+        if body is None:
+            if self.codec is None and uri is None:
+                check_connected(f"cannot encode {type(data).__name__}")
+            body = self.codec_of(uri).encode(data)
+        return body
 
     def codec_of(self, uri: ConnectionUri | None) -> Codec:
         """The codec for bodies: the one given to the client, else the one of the message type."""

@@ -105,12 +105,14 @@ class Engine(Inbound):
         """Return the bytes to send, in order; the caller must write all of them."""
         if self.phase is Phase.REPLAYING or self.phase is Phase.RESUBSCRIBING:
             self._feed_replay()
+        elif self._numbering:
+            self._send_interrupted()
         return self.outbox.take()
 
     @property
     def has_outgoing(self) -> bool:
         """Whether `outgoing` would return any bytes."""
-        if self.outbox.pending_bytes or self.phase is Phase.REPLAYING:
+        if self.outbox.pending_bytes or self._numbering or self.phase is Phase.REPLAYING:
             return True
         return self.phase is Phase.RESUBSCRIBING and (not self._resubscribing or self._replay_waits)
 

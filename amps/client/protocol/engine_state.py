@@ -36,6 +36,7 @@ from amps.client.uri import ConnectionUri
 SEQUENCE_DIGITS = 20
 _SEQUENCED = frozenset(("publish", "delta_publish", "sow_delete"))
 _LOGGED_ON = frozenset((Phase.LOGGED_ON, Phase.REPLAYING, Phase.RESUBSCRIBING, Phase.READY))
+_READY = Phase.READY
 _ENTERED = frozenset((Phase.RESUBSCRIBING, Phase.READY))
 MAX_DEFERRED_BYTES = 2**20
 """The limit for frames that wait for the end of a recovery."""
@@ -86,6 +87,10 @@ class EngineState:
         self._challenges = 0
         self._logged_on_before = False
         self._replay_at = 0
+        self._numbering = False
+        """Whether a frame is being stored and sent; afterwards, whether that was interrupted."""
+        self._placed = 0
+        """The last number that was placed in the output of this connection, unless the outbox itself numbers."""
         self._resubscribing: dict[str, Ticket] = {}
         self._refusals: tuple[RecoveryFailed, ...] = ()
         self._silent_since = 0.0
@@ -198,19 +203,50 @@ class EngineState:
         return self._send_numbered(*command.numbered_parts())
 
     def _send_numbered(self, start: bytes, body: bytes) -> int:
-        """Store and send a frame; `start` is its header up to the number. Return its number."""
+        """Store and send a frame; `start` is its header up to the number. Return its number.
+
+        An interrupt, as that of Ctrl-C, may come after the store has taken the frame. `_numbering` then stays set, and
+        the frame is sent before anything else: the store would otherwise hold a message that this connection never
+        sends.
+        """
         store = self._publish_store
         assert store is not None
         self._check_size(len(start) + SEQUENCE_DIGITS + 1 + len(body))
-        if self.phase is Phase.READY and self.outbox.log is not None:
+        if self._phase is not _READY:
+            return store.append(start, body)  # the replay sends it
+        if self._numbering:
+            self._send_interrupted()
+        log = self.outbox.log
+        if log is not None:
             # Number and place in the output are one step: `Outbox.publish` does not wait for this thread.
             sequence = self.outbox.add_numbered(start, body)
             if sequence:
                 return sequence
-        sequence = store.append(start, body)
-        if self.phase is Phase.READY:  # else the replay sends it
-            self._append(numbered_frame(start, sequence, body))
+            self._placed = log.next_number - 1
+        self._numbering = True
+        try:
+            sequence = store.append(start, body)
+        except Exception:
+            self._numbering = False  # refused: the store has not taken it
+            raise
+        self.outbox.add(numbered_frame(start, sequence, body))
+        self._placed = sequence
+        self._numbering = False
         return sequence
+
+    def _send_interrupted(self) -> None:
+        """Send what the store has taken from a call that was interrupted.
+
+        If the interrupt came when the frame was in the output already, it is sent twice; the server drops the second by
+        its number.
+        """
+        store, outbox = self._publish_store, self.outbox
+        assert store is not None
+        if self.phase is Phase.READY:  # else a replay sends it
+            for sequence in range(self._placed + 1, store.highest_unpersisted() + 1):
+                store.replay_single(lambda frame, _sequence: outbox.add(frame), sequence)
+                self._placed = sequence
+        self._numbering = False
 
     def _send_unsubscribe(self, sub_id: str | None, query_id: str | None) -> None:
         if self.connected and (sub_id or query_id) and not self._nothing_entered:

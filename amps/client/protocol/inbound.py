@@ -277,12 +277,25 @@ class Inbound(Recovery):
             told = Message(stored.encode()[4:]) if stored is not None else message
             self._events.append(FailedWrite(told, message.reason or "", message))
         if store is not None and isinstance(sequence, int):
+            if self._tickets:
+                self._settle_numbered(sequence, message, failed)
             if sequence > store.last_persisted():
                 store.discard_up_to(sequence)
                 if self._acks.returned:  # a full store had no room for them
                     self.flush_acks()
             return True
         return failed
+
+    def _settle_numbered(self, sequence: int, message: Message, failed: bool) -> None:
+        """Settle the tickets of publishes up to a number: its acknowledgement has no command id if it is conflated."""
+        for ticket in [t for t in self._tickets.values() if t.awaited & AckType.PERSISTED]:
+            if failed and ticket.sequence == sequence:
+                error = exception_for(
+                    message.reason, ticket.command, command_id=ticket.command_id, message=message
+                )
+                self._fail(ticket, error)
+            elif 0 < ticket.sequence <= sequence:
+                self._settle(ticket, message)
 
     # Logon
 

@@ -117,7 +117,11 @@ class CallSettings:
     max_depth: int | None
     on_full: OnFull | None
     conflate: bool
-    replace: bool
+
+    @classmethod
+    def of_command(cls, control: bool, timeout: Timeout) -> "CallSettings":
+        """Return the settings of a call that takes a whole command."""
+        return cls("", {}, timeout, control, True, None, None, False)
 
 
 def check_buffer(max_depth: int, on_full: OnFull) -> None:
@@ -259,5 +263,4 @@ def split_keywords(
         max_depth=keywords.get("max_depth"),
         on_full=keywords.get("on_full"),
         conflate=bool(keywords.get("conflate", False)),
-        replace="replace" in option_names(options),
     )

@@ -119,8 +119,10 @@ class Recovery(EngineState):
     def _is_repeatable(self, ticket: Ticket) -> bool:
         if not self.config.retry:
             return False
-        # A flush vouches for the publishes before it; without a publish store they may be lost.
-        return not (ticket.command == "flush" and ticket.sent and self._publish_store is None)
+        if self._publish_store is not None or not ticket.sent:
+            return True
+        # A flush vouches for the publishes before it, and they may be lost. A publish sent again may be there twice.
+        return ticket.command not in ("flush", "publish", "delta_publish")
 
     def _is_accepted(self, route: Route) -> bool:
         return route.accepted and route.resubscribe and self._subscriptions.get(route.sub_id or "") is route
@@ -250,6 +252,9 @@ class Recovery(EngineState):
             self._ready()
 
     def _ready(self) -> None:
+        if self._publish_store is not None:
+            self._numbering = False
+            self._placed = max(self._replay_at - 1, self._publish_store.last_persisted())
         self._phase = Phase.READY  # the outbox is not ready yet: publishes of other threads follow what has waited
         if self.recovers:
             self._announce(ConnectionState.RESUBSCRIBED)

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amps.client.blocking.client import Client
-from amps.client.enums import DEFAULT, AckType
 from amps.client.errors import AMPSException
-from amps.client.protocol.command import Command
 from amps.client.protocol.message import Message
 from amps.client.workers.backlog import Backlog, Held, Key
 from amps.client.workers.settings import Rejected, Settings, WorkerStats
@@ -129,11 +127,8 @@ class Outcomes:
             failure = Failure(
                 message.topic or "", message.bookmark or "", attempts, text, message.correlation_id
             )
-            letter = Command(
-                "publish", topic, data=message.data, correlation_id=failure.encoded(), ack_type=AckType.PROCESSED
-            )
             try:
-                self._client._start(letter, None, DEFAULT, awaited=AckType.PERSISTED)
+                self._client.publish_persisted(topic, message.data, correlation_id=failure.encoded())
             except AMPSException as refused:
                 self._settings.logger.error("worker: no dead letter in %s: %s", topic, refused)
                 return False

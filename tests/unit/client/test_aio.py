@@ -330,6 +330,24 @@ async def test_client_40_consume_acknowledges_after_the_handler_and_returns_what
 
 
 @run
+async def test_a_replaced_consumption_has_the_new_handler() -> None:
+    """Also a plain function in place of a coroutine function, or of tasks"""
+    async with logged_on() as (client, peer):
+        got: list[tuple[str, bytes]] = []
+
+        async def old(message: Message) -> None:
+            got.append(("old", message.data))
+
+        await client.consume("q", old, sub_id="s", concurrency=2)
+        peer.publish("s", b"1", bm="1|1|", lp="0")
+        await peer.expect("sow_delete")
+        await client.consume("q", lambda message: got.append(("new", message.data)), sub_id="s", options="replace")
+        peer.publish("s", b"2", bm="1|2|", lp="0")
+        await peer.expect("sow_delete", 2)
+        assert got == [("old", b"1"), ("new", b"2")]
+
+
+@run
 async def test_a_handler_that_is_cancelled_by_close_returns_its_message() -> None:
     async with AsyncPeer() as peer:
         client = await AsyncClient("me", peer.uri).open()
@@ -652,7 +670,7 @@ async def test_a_lost_connection_ends_waits_for_room_at_once() -> None:
     async with logged_on(timeout=None) as (client, peer):
         peer.read(False)
         publishing = asyncio.create_task(endless(lambda: client.publish("t", b"x" * 50_000)))
-        await until(lambda: client._outbox.blocked)
+        await until(lambda: client._link.outbox.blocked)
         peer.kill()
         with pytest.raises(DisconnectedException):
             await publishing

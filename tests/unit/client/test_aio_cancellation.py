@@ -147,6 +147,10 @@ async def publish_and_flush(scene: Scene) -> None:
     await scene.client.publish_flush(timeout=CALL_TIMEOUT_S)
 
 
+async def publish_persisted(scene: Scene) -> None:
+    await scene.client.publish_persisted("t", b"x", timeout=CALL_TIMEOUT_S)
+
+
 async def read_stream(scene: Scene) -> None:
     stream = await scene.client.subscribe("t", timeout=CALL_TIMEOUT_S)
     try:
@@ -185,6 +189,7 @@ CALLS: dict[str, Call] = {
     "consume": consume,
     "publish into a full store": publish_when_full,
     "publish, publish_flush": publish_and_flush,
+    "publish_persisted": publish_persisted,
     "set_heartbeat": lambda scene: scene.client.set_heartbeat(1000),
 }
 
@@ -293,8 +298,8 @@ async def check(scene: Scene, *, kept: bool) -> None:
         assert [route.id for route in client._engine.routes()] == [scene.witness]
         entered, ended = subscriptions(peer.frames)
         assert entered - ended == {scene.witness}, "the server still has a subscription"
-    assert not client._link._waiting_events
-    assert client._link._reading
+    assert not client._link.delivery.waiting
+    assert client._link.delivery.reading
 
 
 def subscriptions(frames: list[Frame]) -> tuple[set[str], set[str]]:

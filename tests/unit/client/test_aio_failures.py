@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import ssl
+import struct
 import threading
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from amps.aio import AsyncClient
 from amps.client import (
     AMPSException,
     Command,
+    ConnectionRefusedException,
     ConnectionState,
     DisconnectedException,
     Message,
@@ -43,7 +45,7 @@ def acks(peer: AsyncPeer) -> list[tuple[str, str | None]]:
 
 async def fill(client: AsyncClient) -> None:
     """Publish until the server, which does not read, has filled the connection."""
-    while not client._outbox.blocked:
+    while not client._link.outbox.blocked:
         client.publish_nowait("t", b"x" * 100_000)
         await asyncio.sleep(0)
     with pytest.raises(BufferError):
@@ -67,7 +69,7 @@ async def test_client_31_a_dropped_stream_unsubscribes() -> None:
         gc.collect()
         assert (await peer.expect("unsubscribe"))["sub_id"] == sub_id
         await client.flush()
-        assert client._link._reading
+        assert client._link.delivery.reading
 
 
 @run
@@ -465,6 +467,88 @@ def test_everything_arrives_at_a_server_that_reads_late_and_never_closes(
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(use())
+
+
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+def raised_by_open(
+    client: AsyncClient, loop_factory: Any, serve: Any, context: ssl.SSLContext | None
+) -> BaseException | None:
+    """What `open` raises if the server handles its connection so."""
+
+    async def use() -> BaseException | None:
+        server = await asyncio.start_server(serve, "localhost", 0, ssl=context)
+        client.uri = str(client.uri).replace(":0/", f":{server.sockets[0].getsockname()[1]}/")
+        try:
+            await client.open()
+        except Exception as error:
+            return error
+        finally:
+            server.close()
+            await client.close()
+        return None
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(use())
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_server_that_answers_nothing_may_expect_tls(loop_factory: Any, reset: bool) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        if reset:  # a close without a linger time resets the connection
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+
+    error = raised_by_open(AsyncClient("plain", "tcp://localhost:0/amps/json"), loop_factory, serve, None)
+    assert isinstance(error, DisconnectedException)
+    assert "does its port expect TLS (tcps)?" in str(error)
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_a_server_that_has_answered_does_not_expect_tls(loop_factory: Any) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode({"c": "heartbeat"}))
+        await writer.drain()
+        await reader.read(4)
+        writer.close()
+
+    error = raised_by_open(AsyncClient("plain", "tcp://localhost:0/amps/json"), loop_factory, serve, None)
+    assert isinstance(error, DisconnectedException)
+    assert "TLS" not in str(error)
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_a_server_that_closes_in_the_tls_handshake_may_not_expect_tls(loop_factory: Any) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1 << 16)
+        writer.close()
+
+    client = AsyncClient("secret", "tcps://localhost:0/amps/json", timeout=20)
+    error = raised_by_open(client, loop_factory, serve, None)
+    assert isinstance(error, ConnectionRefusedException)
+    assert "does it expect TLS here?" in str(error)
+
+
+@pytest.mark.parametrize("loop_factory", LOOPS)
+def test_a_server_that_closes_right_after_the_tls_handshake_may_want_a_certificate(
+    loop_factory: Any, tmp_path: Path
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.close()
+
+    authority = Authority(tmp_path / "certificates")
+    identity = authority.issue("localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate, identity.private_key)
+    client = AsyncClient("secret", "tcps://localhost:0/amps/json", tls=authority.client_context())
+    error = raised_by_open(client, loop_factory, serve, context)
+    assert isinstance(error, DisconnectedException)
+    assert "does it want a certificate that it knows?" in str(error)
 
 
 def descriptors() -> int:

@@ -98,18 +98,3 @@ async def test_client_35_both_front_ends_send_the_same_bytes(
             sent.append(peer.payloads)
     assert len(sent[0]) > 25
     assert sent[0] == sent[1]
-
-
-def test_both_front_ends_have_the_same_calls_and_arguments() -> None:
-    """client.md §19.6: the same names and keyword arguments, without `dispatch`"""
-    for blocking, asynchronous in ((Client, AsyncClient), (HAClient, AsyncHAClient)):
-        names = {name for name in dir(blocking) if not name.startswith("_")}
-        internal = {"disown", "on_timer", "notice_room", "wait_for_room"}
-        assert names - set(dir(asynchronous)) <= internal
-        for name in sorted(names & set(dir(asynchronous))):
-            one, other = getattr(blocking, name), getattr(asynchronous, name)
-            if not callable(one) or name in ("connect", "logon", "send"):  # `send` never waits
-                continue
-            assert list(inspect.signature(one).parameters) == list(inspect.signature(other).parameters), name
-        one, other = inspect.signature(blocking).parameters, inspect.signature(asynchronous).parameters
-        assert [name for name in one if name != "dispatch"] == list(other)

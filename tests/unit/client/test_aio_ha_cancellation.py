@@ -116,7 +116,7 @@ async def check(scene: Scene, call: Call) -> None:
     entered, ended = subscriptions(peer.frames[last_logon:])
     assert entered - ended - {scene.witness} == set(), "the server still has a subscription"
     assert scene.witness in entered or last_logon == 0
-    assert client._link._reading
+    assert client._link.delivery.reading
 
 
 @pytest.mark.parametrize("disturbance", DISTURBANCES)

@@ -303,7 +303,7 @@ def test_heartbeats_are_requested_before_the_logon_returns(
 ) -> None:
     """client.md §9.6: the request does not depend on the sending thread, which may be delayed"""
     client = make_client(heartbeat=60.0)
-    client._signal_tx = lambda: None  # type: ignore[method-assign]
+    client._runtime.sender.signal = lambda: None  # type: ignore[method-assign]
     opening = Outcome(client.open, (), {})
     connection = peer.accept()
     connection.logon()

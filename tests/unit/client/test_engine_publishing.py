@@ -1,19 +1,26 @@
 """The engine's publish store: numbers, replay after a logon, refused writes, limits."""
 
+from typing import Any
+
 import pytest
 
 from amps.client import (
+    AckType,
     Command,
     ConnectionState,
     DisconnectedException,
     MemoryPublishStore,
+    NotEntitledException,
     PublishStoreGapException,
+    StoreFullException,
     UsageException,
 )
 from amps.client.protocol.command import PublishTemplate
-from amps.client.protocol.engine_types import Close, FailedWrite, Phase, State, TicketFailed
+from amps.client.protocol.engine_types import Close, FailedWrite, Phase, State, Ticket, TicketFailed
 from tests.unit.client.harness import Harness
 from tests.unit.client.peer import split_frames
+
+TEMPLATE = PublishTemplate("publish", "t")
 
 
 def test_replay_comes_before_everything_else_and_takes_in_new_publishes() -> None:
@@ -134,3 +141,111 @@ def test_oversize_messages_are_refused_before_a_number_is_used() -> None:
         h.engine.publish(Command("publish", "t", data=bytes(1000)), h.now)
     assert store.unpersisted_count() == 0
     assert h.engine.publish_body(PublishTemplate("publish", "t"), b"") == 1
+
+
+class InterruptedStore:
+    """A store that numbers by itself. If `interrupted`, the next `append` is, after it has kept the frame."""
+
+    def __init__(self, **options: Any) -> None:
+        self._kept = MemoryPublishStore(**options)
+        self.frames = None  # no log for the outbox
+        self.interrupted = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kept, name)
+
+    def append(self, start: bytes, body: bytes) -> int:
+        sequence = self._kept.append(start, body)
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
+        return sequence
+
+
+def stored(h: Harness) -> Any:
+    return h.engine._publish_store
+
+
+@pytest.fixture
+def interrupted() -> Harness:
+    """An engine whose publish number 2 was interrupted when the store had taken it."""
+    store = InterruptedStore()
+    h = Harness(publish_store=store).ready()
+    assert h.engine.publish_body(TEMPLATE, b"1") == 1
+    store.interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        h.engine.publish_body(TEMPLATE, b"2")
+    return h
+
+
+def test_an_interrupted_publish_that_is_stored_is_sent_before_the_next(interrupted: Harness) -> None:
+    """Ctrl-C between the store and the output: the store must hold no message that this connection never sends"""
+    assert interrupted.engine.publish_body(TEMPLATE, b"3") == 3
+    assert [(f["s"], f.body) for f in interrupted.sent()] == [(1, b"1"), (2, b"2"), (3, b"3")]
+    assert interrupted.engine.publish_body(TEMPLATE, b"4") == 4
+    assert [f["s"] for f in interrupted.sent()] == [4]
+
+
+def test_an_interrupted_publish_that_is_stored_is_sent_without_a_next(interrupted: Harness) -> None:
+    interrupted.engine.outbox.take()
+    assert interrupted.engine.has_outgoing
+    assert [(f["s"], f.body) for f in interrupted.sent()] == [(2, b"2")]
+    assert not interrupted.engine.has_outgoing
+
+
+def test_a_replay_sends_an_interrupted_publish_once(interrupted: Harness) -> None:
+    interrupted.engine.connection_lost(interrupted.now, None)
+    assert interrupted.engine.outgoing() == []
+    interrupted.logon(seq=1)
+    assert [f.get("s") for f in interrupted.sent()] == [None, 2]
+    assert interrupted.engine.publish_body(TEMPLATE, b"3") == 3
+    assert [f.get("s") for f in interrupted.sent()] == [3]
+
+
+def test_after_a_replay_only_what_it_has_not_sent_follows_an_interrupt(interrupted: Harness) -> None:
+    interrupted.engine.connection_lost(interrupted.now, None)
+    interrupted.logon()
+    assert [f.get("s") for f in interrupted.sent()] == [None, 1, 2]
+    stored(interrupted).interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.engine.publish_body(TEMPLATE, b"3")
+    assert [f["s"] for f in interrupted.sent()] == [3]
+
+
+def test_a_refused_append_leaves_nothing_to_send() -> None:
+    store = InterruptedStore(max_bytes=1, on_full="raise")
+    h = Harness(publish_store=store).ready()
+    h.engine.publish_body(TEMPLATE, b"1")
+    h.sent()
+    with pytest.raises(StoreFullException):
+        h.engine.publish_body(TEMPLATE, b"2")
+    assert not h.engine.has_outgoing
+
+
+def persisting(h: Harness, body: bytes) -> Ticket:
+    return h.engine.execute(Command("publish", "t", data=body), None, h.now, awaited=AckType.PERSISTED)
+
+
+def test_conflated_acknowledgements_settle_the_publishes_that_wait_for_them() -> None:
+    """client.md §3.4: such an acknowledgement has no command id, and a failure is never held back"""
+    h = Harness(publish_store=MemoryPublishStore()).ready()
+    tickets = [persisting(h, b"%d" % n) for n in range(1, 6)]
+    assert [ticket.sequence for ticket in tickets] == [1, 2, 3, 4, 5]
+    assert all(f.acks == {"persisted"} for f in h.sent())
+    h.receive({"c": "ack", "a": "persisted", "status": "success", "s": 2})
+    assert [ticket.done for ticket in tickets] == [True, True, False, False, False]
+    h.receive({"c": "ack", "a": "persisted", "status": "failure", "s": 3, "reason": "not entitled"})
+    assert isinstance(tickets[2].error, NotEntitledException)
+    assert not tickets[3].done
+    h.receive({"c": "ack", "a": "persisted", "status": "success", "s": 5})
+    assert [(ticket.done, ticket.error) for ticket in tickets[3:]] == [(True, None)] * 2
+
+
+def test_deletes_and_flushes_are_not_settled_by_persisted_publishes() -> None:
+    h = Harness(publish_store=MemoryPublishStore()).ready()
+    flush = h.engine.execute(Command("flush"), None, h.now, awaited=AckType.PERSISTED)
+    delete = h.engine.execute(Command("sow_delete", "t", filter="1=1"), None, h.now, awaited=AckType.STATS)
+    assert delete.sequence == 1
+    h.receive({"c": "ack", "a": "persisted", "status": "success", "s": 1})
+    assert not flush.done
+    assert not delete.done

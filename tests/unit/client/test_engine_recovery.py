@@ -8,6 +8,7 @@ from amps.client import (
     EPOCH,
     MOST_RECENT,
     NOW,
+    AckType,
     BadFilterException,
     Command,
     ConnectionState,
@@ -687,6 +688,35 @@ def test_publishing_without_a_store_is_refused_between_servers() -> None:
     assert [len(f.body) for f in frames] == [1, MAX_DEFERRED_BYTES]
     h.engine.publish_body(TEMPLATE, b"3")
     assert [f.body for f in h.sent()] == [b"3"]
+
+
+@pytest.mark.parametrize("command", ["publish", "delta_publish"])
+def test_a_publish_that_waits_for_persisted_is_not_sent_twice(command: str) -> None:
+    """Without a number the server cannot drop the second; one that was not sent waits for the next server."""
+    h = Recovering().ready()
+    sent = h.start(Command(command, "t", data=b"1"), awaited=AckType.PERSISTED)
+    h.sent()
+    h.lose()
+    assert isinstance(sent.error, RetryOperationException)
+    waiting = h.start(Command(command, "t", data=b"2"), awaited=AckType.PERSISTED)
+    (frame,) = h.again()
+    assert frame.body == b"2"
+    h.receive({"c": "ack", "cid": frame["cid"], "a": "persisted", "status": "success"})
+    assert (waiting.done, waiting.error) == (True, None)
+
+
+def test_a_numbered_publish_that_waits_for_persisted_is_replayed() -> None:
+    """One that the server has processed may have been refused: nobody knows, so its caller is told."""
+    h = Recovering(publish_store=MemoryPublishStore()).ready()
+    processed, kept = (
+        h.start(Command("publish", "t", data=body), awaited=AckType.PERSISTED) for body in (b"1", b"2")
+    )
+    h.sent()
+    assert [(f["s"], f.body) for f in h.again(seq=1)] == [(2, b"2")]
+    assert isinstance(processed.error, RetryOperationException)
+    assert not kept.done
+    h.receive({"c": "ack", "a": "persisted", "status": "success", "s": 2})
+    assert (kept.done, kept.error) == (True, None)
 
 
 # The end

@@ -206,7 +206,7 @@ def test_connecting_ends_while_another_thread_connects() -> None:
     server = StuckServer()
     client = Client("twice", f"tcps://127.0.0.1:{server.port}/amps/json", timeout=20)
     first = Outcome(client.connect, (), {})
-    wait_for(lambda: bool(client._connect_lock.locked()))
+    wait_for(lambda: bool(client._connector._connecting.holder))
     with pytest.raises(TimedOutException, match="another thread is still connecting"):
         client.connect(timeout=TIMEOUT_S)
     server.close()

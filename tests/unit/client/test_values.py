@@ -112,7 +112,6 @@ def test_options_keep_their_order() -> None:
         "replace,timestamp,bookmark,conflation=250ms,rate_max_gap=3s,select=[-/,+/id],max_backlog=7,rate=2X,extra=1"
     )
     assert settings.headers == {"top_n": 3}
-    assert settings.replace
 
 
 def test_query_top_n_is_an_option() -> None:
