@@ -2,3 +2,4 @@
 
 include "received.pxi"
 include "outgoing.pxi"
+include "segment_writer.pxi"
