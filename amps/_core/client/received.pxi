@@ -9,7 +9,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from amps._core.wire.framing cimport (
@@ -101,6 +101,8 @@ cdef class ReceivedMessage:
         """The bookmark of the message in the log."""
         if self.present & BOOKMARK:
             return PyUnicode_DecodeUTF8(PyBytes_AS_STRING(self._payload) + self.bookmark_at, self.bookmark_bytes, NULL)
+        if type(self._header) is dict:
+            return (<dict>self._header).get("bookmark")
         return self._fields().get("bookmark")
 
     def ack(self, str options=""):

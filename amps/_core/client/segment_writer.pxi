@@ -23,8 +23,8 @@ cdef inline void write_little(char* place, uint64_t number, int count) noexcept:
 cdef class SegmentWriter(NumberedFrames):
     """Frames by consecutive numbers, written as records behind each other into a mapped segment.
 
-    `amps.client.stores.segments` describes the files and makes the segments. A record is added in this order: its frame,
-    its header, its number in `numbers`. A process that dies in between leaves a record that its CRC refuses, or one that
+    `amps.client.stores.segments` describes the files and makes the segments. A record is added in this order: frame,
+    header, the number in `numbers`. A process that dies in between leaves a record that its CRC refuses, or one that
     is whole. A writer that is not open, or has no segment, refuses all frames. `max_bytes`: the limit for the
     records that are not discarded, which one may exceed; 0 = none.
     """

@@ -3,3 +3,4 @@
 include "received.pxi"
 include "outgoing.pxi"
 include "segment_writer.pxi"
+include "arrivals.pxi"

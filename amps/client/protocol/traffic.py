@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from amps._core.client.traffic import (
         AckBatch,
+        Arrivals,
         FrameLog,
         FrameReader,
         NumberedFrames,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     COMPILED: bool
 elif os.environ.get("AMPS_PURE_PYTHON", "") not in ("", "0"):
+    from amps.client.protocol.arrivals_python import Arrivals
     from amps.client.protocol.traffic_python import (
         AckBatch,
         FrameLog,
@@ -35,6 +37,7 @@ else:
     try:
         from amps._core.client.traffic import (
             AckBatch,
+            Arrivals,
             FrameLog,
             FrameReader,
             NumberedFrames,
@@ -45,6 +48,7 @@ else:
 
         COMPILED = True
     except ImportError:
+        from amps.client.protocol.arrivals_python import Arrivals
         from amps.client.protocol.traffic_python import (
             AckBatch,
             FrameLog,
@@ -60,6 +64,7 @@ else:
 __all__ = [
     "COMPILED",
     "AckBatch",
+    "Arrivals",
     "FrameLog",
     "FrameReader",
     "NumberedFrames",

@@ -105,6 +105,8 @@ def test_a_writer_refuses_what_does_not_fit(traffic: ModuleType) -> None:
     writer.begin(bytearray(1000), array("I"), 0)
     writer.max_bytes = writer.kept_bytes + 1
     assert [writer.append(START, b""), writer.append(START, b"")] == [3, 0]
+    writer.max_bytes = writer.kept_bytes
+    assert writer.append(START, b"") == 0
     writer.close()
     assert (writer.append(START, b""), writer.kept_bytes) == (0, 0)
 
@@ -171,6 +173,59 @@ def test_each_publish_that_waits_for_the_disk_is_a_call_of_the_store(tmp_path: P
     for kind in (FilePublishStore, HybridPublishStore):
         assert frames_of(kind(tmp_path / kind.__name__, sync="always")) is None
         assert frames_of(kind(tmp_path / kind.__name__)) is not None
+
+
+def test_a_hybrid_store_decides_when_messages_go_to_files(tmp_path: Path) -> None:
+    """client.md §19.7: each publish moves 16 until `low_watermark` are in memory"""
+    store = HybridPublishStore(tmp_path / "s", memory_messages=100, low_watermark=50, sync="never")
+    store.open("me")
+    box, in_memory = outbox(store), []
+    for number in range(1, 201):
+        if publish(box, b"x") == -1:
+            store.make_room(100)
+            assert publish(box, b"x") == number
+        in_memory.append(store._memory.count)
+    assert in_memory[98:106] == [99, 100, 85, 70, 55, 51, 52, 53]
+    assert max(in_memory) == 100
+    store.discard_up_to(190)
+    assert [publish(box, b"x") for _ in range(2)] == [201, 202]
+    store.max_bytes = 1
+    assert publish(box, b"x") == -1
+    with pytest.raises(StoreFullException):
+        store.make_room(100)
+    store.max_bytes = None
+    store.make_room(100)
+    assert publish(box, b"x") == 203
+    store.close()
+    assert publish(box, b"x") == -1
+    with pytest.raises(StoreException, match="not open"):
+        store.make_room(100)
+    store.open("me")
+    assert list(kept(store)) == list(range(191, 204))
+    store.close()
+
+
+def test_a_hybrid_store_that_could_not_write_its_messages_continues_behind_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = HybridPublishStore(tmp_path / "s", sync="never")
+    store.open("me")
+    for _ in range(3):
+        store.append(START, b"lost")
+
+    def no_room(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    with pytest.raises(StoreException, match="No space left"):
+        store.close()
+    monkeypatch.undo()
+    store.open("me")
+    assert [store.append(START, b"kept") for _ in range(2)] == [1, 2]
+    store.close()
+    store.open("me")
+    assert kept(store) == {number: frame_of(number, b"kept") for number in (1, 2)}
+    store.close()
 
 
 def test_a_failed_disk_and_a_limit_refuse_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,6 +332,33 @@ def test_a_short_message_uses_the_room_that_a_long_one_did_not_find(
     store.close()
     store = opened(tmp_path / "s")
     assert kept(store) == {101: frame_of(101, b"x")}
+    store.close()
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_nothing_is_added_to_a_segment_that_is_being_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
+) -> None:
+    """Another thread may publish while the next segment is allocated: the segment's name is its first number."""
+    store = opened(tmp_path / "s")
+    box, numbers = outbox(store), []
+    store.append(START, b"first")
+    allocate = os.posix_fallocate
+
+    def allocating(fd: int, offset: int, size: int) -> None:
+        numbers.append(publish(box, b"short"))
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocating)
+    with contextlib.nullcontext() if room else pytest.raises(StoreException):
+        assert store.append(START, b"x" * SEGMENT_BYTES) == 2
+    assert numbers == [-1]
+    store.close()
+    monkeypatch.undo()
+    store = opened(tmp_path / "s")
+    assert list(kept(store)) == ([1, 2] if room else [1])
     store.close()
 
 
