@@ -4,6 +4,7 @@ It serves installations without a compiler. The extension module's texts explain
 `Outbox.publish` always leaves a publish to the engine, which runs under the client's lock.
 """
 
+import re
 import struct
 import time
 from array import array
@@ -14,9 +15,15 @@ from zlib import crc32
 from amps.client.protocol.command import numbered_frame
 from amps.client.protocol.framing import FrameDecoder, HeaderError, parse_header
 
-_PUBLISH_START = b'{"c":"p",'
-_SIDS = b'"sids":"'
-_SIDS_WITHIN = 1024
+# The header of a publish without escapes, blanks and odd values. Groups: topic, sids, bookmark; of a repeated key, the
+# last value, as everywhere.
+_PLAIN_PUBLISH = re.compile(
+    rb'\{"c":"p"(?:,"(?:'
+    rb't(?:opic)?":"([^"\\]*+)"|sids":"([^"\\]*+)"|b(?:m|ookmark)":"([^"\\]*+)"|'
+    rb'(?!(?:c|cmd|t|topic|sids|bm|bookmark)")[a-z_]++":(?:"[^"\\]*+"|[0-9]++)'
+    rb"))*+\}"
+).match
+_PLAIN_WITHIN = 64 * 1024
 _SEPARATE_BYTES = 64 * 1024
 _SEND_AT_BYTES = 64 * 1024
 _BURST_GAP_S = 0.00005
@@ -46,6 +53,7 @@ class ReceivedMessage:
         "_command",
         "_header",
         "_payload",
+        "_plain",
         "_route",
         "_store_seq",
         "_sub_id",
@@ -56,6 +64,7 @@ class ReceivedMessage:
         self._route = route
         self._command = command
         self._header: dict[str, Any] | None = None
+        self._plain: re.Match[bytes] | None = None  # of a header that the reader has matched
         self._body_at = -1
         self._body_end = len(payload)
         self._sub_id: str | None = None
@@ -91,12 +100,17 @@ class ReceivedMessage:
     @property
     def topic(self) -> str | None:
         """The topic to which it was published."""
+        if self._plain is not None:
+            text = self._plain[1]
+            return None if text is None else str(text, "utf-8")
         topic: str | None = self._fields().get("topic")
         return topic
 
     @property
     def bookmark(self) -> str | None:
         """The bookmark of the message in the log."""
+        if self._plain is not None and (text := self._plain[3]) is not None:
+            return str(text, "utf-8")
         bookmark: str | None = self._fields().get("bookmark")
         return bookmark
 
@@ -146,28 +160,26 @@ class FrameReader:
     def next(self, routes: dict[bytes, Any], events: list[Any]) -> bytes | None:
         """Return the payload of the next frame that needs the engine; None when the bytes taken are used up.
 
-        A publish for one known subscription is routed by its `sids` alone, without parsing the header. After a brace,
-        `sids` might be part of the body.
+        A publish for one known subscription is routed by its `sids`, if its header is plain.
         """
-        next_frame = self._decoder.next_frame
+        next_frame, make = self._decoder.next_frame, self._message_type
         last: Any = None
         batch: list[Any] = []
         while (payload := next_frame()) is not None:
             self.frames += 1
-            if payload.startswith(_PUBLISH_START):
-                at = payload.find(_SIDS, 0, _SIDS_WITHIN)
-                if at > 0 and payload.find(b"}", 0, at) < 0 and payload.find(b"\\", 0, at) < 0:
-                    start = at + 8
-                    route = routes.get(payload[start : payload.find(b'"', start)])
-                    if route is not None and body_offset(payload) >= 0:
-                        self.content += 1
-                        if route is not last:
-                            last = route
-                            batch = []
-                            events.append(self._deliver_type(route, batch))
-                        batch.append(self._message_type(payload, route, "publish"))
-                        continue
-            return payload
+            plain = _PLAIN_PUBLISH(payload, 0, _PLAIN_WITHIN)
+            route = routes.get(plain[2]) if plain is not None else None
+            if plain is None or route is None:
+                return payload
+            self.content += 1
+            if route is not last:
+                last = route
+                batch = []
+                events.append(self._deliver_type(route, batch))
+            message = make(payload, route, "publish")
+            message._plain = plain
+            message._body_at = plain.end()
+            batch.append(message)
         self._reading = False
         return None
 
