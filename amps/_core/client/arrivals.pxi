@@ -150,6 +150,30 @@ cdef class Publisher:
         return 0
 
 
+cdef Py_ssize_t cut(str bookmark, const char** text, int64_t* number) except -2:
+    """Return the length of a bookmark's publisher, its text and its number; -1 if it names no message."""
+    cdef Py_ssize_t length, at
+    cdef const char* bar
+    cdef uint64_t value = 0
+    try:
+        text[0] = PyUnicode_AsUTF8AndSize(bookmark, &length)
+    except UnicodeEncodeError:
+        return -1
+    bar = <const char*>memchr(text[0], c"|", length)
+    if bar == NULL:
+        return -1
+    at = bar - text[0] + 1
+    while at < length and text[0][at] != c"|":
+        if text[0][at] < c"0" or text[0][at] > c"9" or at - (bar - text[0]) > NUMBER_MAX_DIGITS:
+            return -1
+        value = value * 10 + <uint64_t>(text[0][at] - c"0")
+        at += 1
+    if at == bar - text[0] + 1 or value > <uint64_t>NUMBER_MAX:
+        return -1
+    number[0] = <int64_t>value
+    return bar - text[0]
+
+
 cdef class Arrivals:
     """The messages of one subscription that have arrived and are not processed, and each publisher's point.
 
@@ -191,27 +215,10 @@ cdef class Arrivals:
 
     cdef Publisher parse(self, str bookmark, int64_t* number, bint make):
         """Return the publisher of a bookmark, and its number; None if there is none, or it names no message."""
-        cdef Py_ssize_t length, at
         cdef const char* text
-        cdef const char* bar
-        cdef uint64_t value = 0
-        try:
-            text = PyUnicode_AsUTF8AndSize(bookmark, &length)
-        except UnicodeEncodeError:
+        cdef Py_ssize_t length = cut(bookmark, &text, number)
+        if length < 0:
             return None
-        bar = <const char*>memchr(text, c"|", length)
-        if bar == NULL:
-            return None
-        at = bar - text + 1
-        while at < length and text[at] != c"|":
-            if text[at] < c"0" or text[at] > c"9" or at - (bar - text) > NUMBER_MAX_DIGITS:
-                return None
-            value = value * 10 + <uint64_t>(text[at] - c"0")
-            at += 1
-        if at == bar - text + 1 or value > <uint64_t>NUMBER_MAX:
-            return None
-        number[0] = <int64_t>value
-        length = bar - text
         if (
             self.recent is None
             or length != PyBytes_GET_SIZE(self.recent.text)
@@ -330,27 +337,26 @@ cdef class Arrivals:
         """Move the point of a publisher to a number, or as far as its messages kept allow."""
         self.publisher(name, True).raise_point(number)
 
-    def point_of(self, str name not None):
-        """The point of a publisher; -1 = none."""
-        publisher = self.publisher(name, False)
-        return -1 if publisher is None else publisher.point
-
-    def persist(self, str bookmark not None):
-        """Note a persisted bookmark, of any form, if that can be done at once: no message is kept.
-
-        Returns whether it says something new; None: it was not noted.
-        """
+    def above_points(self, str bookmarks not None):
+        """Return publisher and number of the bookmarks, joined by commas, that are above the points."""
+        cdef dict found = {}
         cdef int64_t number
+        cdef const char* text
+        cdef Py_ssize_t length
         cdef Publisher publisher
-        if self.head != self.tail:
-            return None
-        publisher = self.parse(bookmark, &number, True)
-        if publisher is None or PyUnicode_FindChar(bookmark, c",", 0, PyUnicode_GET_LENGTH(bookmark), 1) >= 0:
-            return None
-        if number <= publisher.point:
-            return False
-        publisher.raise_point(number)
-        return True
+        if PyUnicode_FindChar(bookmarks, c",", 0, PyUnicode_GET_LENGTH(bookmarks), 1) < 0:
+            each = (bookmarks,)
+        else:
+            each = bookmarks.split(",")
+        for bookmark in each:
+            length = cut(bookmark, &text, &number)
+            if length < 0:
+                continue
+            name = text[:length].decode()
+            publisher = self.by_name.get(name)
+            if (publisher is None or number > publisher.point) and number > <int64_t>found.get(name, -1):
+                found[name] = number
+        return found
 
     def begin_at(self, str name not None, int64_t number):
         """Note the number from which to begin, of an earlier run whose messages are not known."""

@@ -168,23 +168,16 @@ class Arrivals:
         """Move the point of a publisher to a number, or as far as its messages kept allow."""
         self._publisher(name).raise_point(number)
 
-    def point_of(self, name: str) -> int:
-        """The point of a publisher; -1 = none."""
-        publisher = self._publishers.get(name)
-        return -1 if publisher is None else publisher.point
-
-    def persist(self, bookmark: str) -> bool | None:
-        """Note a persisted bookmark, of any form, if that can be done at once: no message is kept.
-
-        Returns whether it says something new; None: it was not noted.
-        """
-        key = parse_bookmark(bookmark)
-        if self._kept or key is None or "," in bookmark:
-            return None
-        if key[1] <= self.point_of(key[0]):
-            return False
-        self.raise_point(*key)
-        return True
+    def above_points(self, bookmarks: str) -> dict[str, int]:
+        """Return publisher and number of the bookmarks, joined by commas, that are above the points."""
+        found: dict[str, int] = {}
+        for bookmark in bookmarks.split(","):
+            key = parse_bookmark(bookmark)
+            if key is not None:
+                publisher = self._publishers.get(key[0])
+                if (publisher is None or key[1] > publisher.point) and key[1] > found.get(key[0], -1):
+                    found[key[0]] = key[1]
+        return found
 
     def begin_at(self, name: str, number: int) -> None:
         """Note the number from which to begin, of an earlier run whose messages are not known."""

@@ -36,34 +36,28 @@ class Progress(Arrivals):
 
     def __init__(self) -> None:
         super().__init__()
-        self._stable: deque[tuple[int, str]] = deque()
-        """Persisted bookmarks, each with the store number of the last message before it."""
+        self._stable: deque[tuple[int, dict[str, int]]] = deque()
+        """Persisted bookmarks, as numbers by publisher, each with the store number of the last message before them."""
         self._start: str | None = None
         """A place from which to begin, of another form than this module's."""
 
     def persisted(self, bookmarks: str) -> bool:
         """Note persisted bookmarks; False if they say nothing new."""
-        noted = self.persist(bookmarks)
-        if noted is not None:
-            return noted
-        if all(self._is_reached(bookmark) for bookmark in bookmarks.split(",")):
+        numbers = self.above_points(bookmarks)
+        if not numbers:
             return False
-        before = ""
+        if self.oldest > self.last:
+            self._raise_points(numbers)
+            return True
         if self._stable and self._stable[-1][0] == self.last:
-            before = self._stable.pop()[1]
-            bookmarks = f"{before},{bookmarks}"
-        numbers: dict[str, int] = {}
-        for key in map(parse_bookmark, bookmarks.split(",")):
-            if key is not None:
-                numbers[key[0]] = max(key[1], numbers.get(key[0], key[1]))
-        known = ",".join(_text(*key) for key in numbers.items())
-        self._stable.append((self.last, known))
-        self.settle()
-        return known != before
-
-    def _is_reached(self, bookmark: str) -> bool:
-        key = parse_bookmark(bookmark)
-        return key is None or key[1] <= self.point_of(key[0])
+            known = self._stable[-1][1]
+            if all(number <= known.get(name, -1) for name, number in numbers.items()):
+                return False
+            known.update({name: max(number, known.get(name, -1)) for name, number in numbers.items()})
+        else:
+            self._stable.append((self.last, numbers))
+            self.due = self._stable[0][0]
+        return True
 
     def settle(self) -> None:
         """Move the points to the persisted bookmarks before which everything is processed."""
@@ -71,10 +65,9 @@ class Progress(Arrivals):
             self._raise_points(self._stable.popleft()[1])
         self.due = self._stable[0][0] if self._stable else _NEVER
 
-    def _raise_points(self, bookmarks: str) -> None:
-        for key in map(parse_bookmark, bookmarks.split(",")):
-            if key is not None:
-                self.raise_point(*key)
+    def _raise_points(self, numbers: dict[str, int]) -> None:
+        for name, number in numbers.items():
+            self.raise_point(name, number)
 
     def restore(self, point: str) -> None:
         """Begin at the recovery point of an earlier run."""
@@ -87,7 +80,7 @@ class Progress(Arrivals):
                 if key is not None:
                     self.begin_at(*key)
         else:
-            self._raise_points(start)
+            self._raise_points(self.above_points(start))
 
     def most_recent(self) -> str | None:
         """Return where this run resumes; None = nothing known. Messages that it has received are not needed again."""
@@ -141,10 +134,10 @@ class Progress(Arrivals):
         stable = deque(self._stable)
         for seq, name, number, _ in self.kept():
             while stable and stable[0][0] < seq:
-                yield "p", 0, stable.popleft()[1]
+                yield "p", 0, _list(stable.popleft()[1])
             yield "b", seq, _text(name, number)
-        for _, bookmarks in stable:
-            yield "p", 0, bookmarks
+        for _, numbers in stable:
+            yield "p", 0, _list(numbers)
         for seq, _, _, done in self.kept():
             if done:
                 yield "d", seq, ""
@@ -169,6 +162,10 @@ class Progress(Arrivals):
 
 def _text(publisher: str, number: int) -> str:
     return f"{publisher}|{number}|"
+
+
+def _list(numbers: dict[str, int]) -> str:
+    return ",".join(_text(*key) for key in numbers.items())
 
 
 def purged(subscriptions: Mapping[str, Progress], sub_id: str | None) -> dict[str, Progress]:
@@ -211,9 +208,9 @@ class MemoryBookmarkStore:
         bookmark = message.bookmark
         if bookmark is None:
             return False
-        # Without the lock: nothing changes here. What another thread discards meanwhile is so before or after.
-        progress = self._subscriptions.get(message._sub_id or message.sub_id or "")
-        return progress is not None and progress.is_discarded(bookmark)
+        with self._lock:
+            progress = self._subscriptions.get(message._sub_id or message.sub_id or "")
+            return progress is not None and progress.is_discarded(bookmark)
 
     def discard(self, sub_id: str, store_seq: int) -> None:
         """Note that the application has processed a message; calls may come in any order, and repeatedly."""

@@ -90,9 +90,9 @@ class FileBookmarkStore:
         bookmark = message.bookmark
         if bookmark is None:
             return False
-        # Without the lock, as in the store in memory.
-        progress = self._subscriptions.get(message._sub_id or message.sub_id or "")
-        return progress is not None and progress.is_discarded(bookmark)
+        with self._lock:
+            progress = self._subscriptions.get(message._sub_id or message.sub_id or "")
+            return progress is not None and progress.is_discarded(bookmark)
 
     def discard(self, sub_id: str, store_seq: int) -> None:
         """Note that the application has processed a message; calls may come in any order. Repeated ones have no effect.

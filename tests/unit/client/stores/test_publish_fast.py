@@ -25,7 +25,9 @@ from amps._core.client import traffic as compiled
 from amps._core.wire.framing import encode_frame
 from amps.client import FilePublishStore, HybridPublishStore, StoreException, StoreFullException
 from amps.client.protocol import traffic_python
+from amps.client.protocol.command import PublishTemplate
 from amps.client.protocol.store_interfaces import frames_of
+from tests.unit.client.harness import Harness
 from tests.unit.client.stores.damage import SEGMENT_BYTES, START, body_of, frame_of, opened
 from tests.unit.client.stores.damage import frames_of as kept
 
@@ -359,6 +361,35 @@ def test_nothing_is_added_to_a_segment_that_is_being_left(
     monkeypatch.undo()
     store = opened(tmp_path / "s")
     assert list(kept(store)) == ([1, 2] if room else [1])
+    store.close()
+
+
+def test_numbers_are_in_the_order_of_the_wire_while_the_store_makes_room(tmp_path: Path) -> None:
+    """client.md §19.7: another thread publishes through the outbox between any two steps of this one."""
+
+    class Racing(FilePublishStore):
+        others = 0
+
+        def publish_too(self) -> None:
+            self.others += publish(harness.engine.outbox, b"other") > 0
+
+        def append(self, start: bytes, body: bytes) -> int:
+            number = super().append(start, body)
+            self.publish_too()
+            return number
+
+        def make_room(self, frame_bytes: int) -> None:
+            super().make_room(frame_bytes)
+            self.publish_too()
+
+    store = Racing(tmp_path / "s", segment_bytes=SEGMENT_BYTES, sync="never")
+    harness = Harness(publish_store=store).ready()
+    harness.engine.outbox.learn("t", HEADER)
+    for _ in range(100):
+        harness.engine.publish_body(PublishTemplate("publish", "t"), b"x" * 200)
+    sent = harness.sent()
+    assert store.others >= 5
+    assert [frame["s"] for frame in sent] == list(range(1, 101 + store.others))
     store.close()
 
 
