@@ -363,7 +363,7 @@ cdef class Arrivals:
         self.publisher(name, True).start = number
 
     def places(self):
-        """Return name, point, start, lowest number kept and last number received and kept, of each publisher; -1 = none."""
+        """Return of each publisher: name, point, start, lowest number kept, last one received and kept; -1 = none."""
         cdef Publisher one
         return [
             (one.name, one.point, one.start, one.lowest(), one.numbers[one.tail - 1] if one.tail > one.head else -1)

@@ -184,7 +184,7 @@ class Arrivals:
         self._publisher(name).start = number
 
     def places(self) -> list[tuple[str, int, int, int, int]]:
-        """Return each publisher: name, point, start, lowest number kept, last one received and kept; -1 = none."""
+        """Return of each publisher: name, point, start, lowest number kept, last one received and kept; -1 = none."""
         return [
             (one.name, one.point, one.start, one.lowest(), next(reversed(one.kept), -1))
             for one in self._publishers.values()

@@ -135,6 +135,23 @@ def test_a_long_history_of_messages_that_leave(kind: Any) -> None:
     assert [(name, point) for name, point, *_ in arrivals.places()] == [("0", 19_998), ("1", 19_999), ("2", 19_997)]
 
 
+@BOTH
+def test_late_messages_are_found_after_others_have_left(kind: Any) -> None:
+    """The arrays are compacted while they hold two ascending runs."""
+    arrivals = kind()
+    seqs = {number: arrivals.log(f"7|{number}|") for number in range(1_000, 101_000, 1_000)}
+    for number in range(1_000, 91_000, 1_000):
+        assert arrivals.discard(seqs.pop(number))
+    for number in (*range(90_001, 90_100), *range(101_000, 201_000, 1_000)):
+        seqs[number] = arrivals.log(f"7|{number}|")
+        assert all(arrivals.log(f"7|{one}|") == seq for one, seq in seqs.items())
+    assert arrivals.places() == [("7", 90_000, -1, 90_001, 200_000)]
+    for number, seq in sorted(seqs.items(), key=lambda item: item[1]):
+        assert arrivals.discard(seq)
+        assert arrivals.is_discarded(f"7|{number}|")
+    assert arrivals.places() == [("7", 200_000, -1, -1, -1)]
+
+
 def test_a_message_kept_needs_little_memory() -> None:
     """At most 50 bytes, with what the arrays grow by."""
     arrivals = compiled.Arrivals()
