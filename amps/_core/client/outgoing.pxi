@@ -11,6 +11,7 @@ cdef enum:
     NUMBER_DIGITS = 20
     MAX_TOPICS = 10_000
 
+cdef uint64_t NEVER = 0xFFFFFFFFFFFFFFFF
 cdef uint64_t BURST_GAP_NS = 50_000  # publishes closer together than this are sent together
 cdef bytes PERSISTED = b',"a":"persisted","s":'
 
@@ -44,6 +45,50 @@ cdef inline Py_ssize_t write_number(char* place, uint64_t number) noexcept:
     return count
 
 
+cdef class NumberedFrames:
+    """Numbers frames and keeps them, one after the other. `Outbox` writes them in place: `takes`, `place`, `added`."""
+
+    cdef readonly uint64_t next_number
+
+    cdef bint takes(self, Py_ssize_t length) noexcept:
+        """Whether there is room for a frame."""
+        return False
+
+    cdef char* place(self, Py_ssize_t length) except NULL:
+        """Memory for the next frame, which must be added then."""
+        raise MemoryError()
+
+    cdef void added(self, Py_ssize_t length) noexcept:
+        """Note that the frame is complete."""
+
+    cdef char* lay_out(self, bytes start, bytes body, Py_ssize_t* length) except? NULL:
+        """Number and keep a frame; return it, and its length. NULL without an exception: there is no room."""
+        cdef Py_ssize_t start_bytes = PyBytes_GET_SIZE(start)
+        cdef Py_ssize_t body_bytes = PyBytes_GET_SIZE(body)
+        cdef char digits[NUMBER_DIGITS]
+        cdef Py_ssize_t digit_count = write_number(digits, self.next_number)
+        cdef char* place
+        length[0] = 4 + start_bytes + digit_count + 1 + body_bytes
+        if not self.takes(length[0]):
+            return NULL
+        place = self.place(length[0])
+        write_length(place, length[0] - 4)
+        memcpy(place + 4, PyBytes_AS_STRING(start), start_bytes)
+        memcpy(place + 4 + start_bytes, digits, digit_count)
+        place[4 + start_bytes + digit_count] = c"}"
+        memcpy(place + 5 + start_bytes + digit_count, PyBytes_AS_STRING(body), body_bytes)
+        self.added(length[0])
+        return place
+
+    def append(self, bytes start not None, bytes body not None):
+        """Number and keep a frame. `start`: its header up to the number, which is the last field.
+
+        Returns the number; 0 if there is no room.
+        """
+        cdef Py_ssize_t length
+        return self.next_number - 1 if self.lay_out(start, body, &length) != NULL else 0
+
+
 cdef class FrameBlock:
     """Consecutive frames of a FrameLog."""
 
@@ -70,23 +115,24 @@ cdef class FrameBlock:
         return self.ends[index - 1] if index else 0
 
 
-cdef class FrameLog:
+cdef class FrameLog(NumberedFrames):
     """Frames by consecutive numbers, in memory. `max_bytes`: its limit, which one frame may exceed; 0 = none.
 
     It grows at the end (`append`) and shrinks at the beginning (`drop_up_to`). After a jump of the
-    numbers (`raise_next`) the frames before it are gone.
+    numbers (`raise_next`) the frames before it are gone. From the number `stop_at` on, it refuses all frames.
     """
 
     cdef list blocks                         # in order; the first may be partly dropped
-    cdef readonly uint64_t next_number
     cdef readonly uint64_t kept_bytes
     cdef readonly uint64_t count
     cdef public uint64_t max_bytes
+    cdef public uint64_t stop_at
 
     def __init__(self, uint64_t max_bytes=0):
         self.blocks = []
         self.next_number = 1
         self.max_bytes = max_bytes
+        self.stop_at = NEVER
 
     @property
     def lowest(self):
@@ -96,10 +142,15 @@ cdef class FrameLog:
     @property
     def full(self):
         """Whether `append` refuses."""
-        return self.is_full()
+        return not self.takes(0)
 
-    cdef inline bint is_full(self) noexcept:
-        return self.max_bytes and self.kept_bytes >= self.max_bytes
+    cdef bint takes(self, Py_ssize_t length) noexcept:
+        return self.next_number < self.stop_at and not (self.max_bytes and self.kept_bytes >= self.max_bytes)
+
+    def restart(self, uint64_t number):
+        """Drop all frames, and continue with this number."""
+        self.clear()
+        self.next_number = number
 
     def raise_next(self, uint64_t number):
         """Continue with at least this number. Only an empty log can skip numbers; otherwise no effect."""
@@ -132,20 +183,6 @@ cdef class FrameLog:
         self.next_number += 1
         self.count += 1
         self.kept_bytes += length
-
-    def append(self, bytes start not None, bytes body not None):
-        """Number and keep a frame. `start`: its header up to the number, which is the last field.
-
-        Returns the number; 0 if the log is full.
-        """
-        cdef bytes frame
-        if self.is_full():
-            return 0
-        header = b"%b%d}" % (start, self.next_number)
-        frame = (len(header) + len(body)).to_bytes(4, "big") + header + body
-        memcpy(self.place(len(frame)), PyBytes_AS_STRING(frame), len(frame))
-        self.added(len(frame))
-        return self.next_number - 1
 
     def drop_up_to(self, uint64_t number):
         """Drop all frames up to this number."""
@@ -197,8 +234,8 @@ cdef class Outbox:
     """The frames of one client that wait to be written to its connection, in order.
 
     The engine sets `ready` (everything may be sent at once), the front end `blocked` (the peer does not read) and
-    `signalled` (another thread will send). `log`: the frames of the publish store, if it keeps them in memory;
-    `numbered`: the client has a publish store, so a publish without `log` is not for `publish`.
+    `signalled` (another thread will send). `log`: where the publish store numbers and keeps frames, if they need no
+    call of the store; `numbered`: the client has a publish store, so a publish without `log` is not for `publish`.
     """
 
     cdef list chunks                 # before `buffer`
@@ -214,7 +251,7 @@ cdef class Outbox:
     cdef public bint signalled
     cdef readonly bint burst         # the last publish followed the one before closely, and little is pending
     cdef public bint numbered
-    cdef public FrameLog log
+    cdef public NumberedFrames log
 
     def __init__(self, uint64_t max_frame_bytes):
         self.chunks = []
@@ -273,28 +310,16 @@ cdef class Outbox:
     def add_numbered(self, bytes start not None, bytes body not None):
         """Number a frame, keep it in `log` and add it. `start`: its header up to the number, which is the last field.
 
-        Returns the number; 0 if the log is full.
+        Returns the number; 0 if the log has no room.
         """
-        cdef Py_ssize_t start_bytes = PyBytes_GET_SIZE(start)
-        cdef Py_ssize_t body_bytes = PyBytes_GET_SIZE(body)
-        cdef Py_ssize_t length
-        cdef char digits[NUMBER_DIGITS]
-        cdef Py_ssize_t digit_count
-        cdef char* place
-        if self.log.is_full():
+        cdef Py_ssize_t length = 4 + PyBytes_GET_SIZE(start) + NUMBER_DIGITS + 1 + PyBytes_GET_SIZE(body)
+        cdef char* frame
+        self.place(length)               # first: nothing may fail after the frame is kept
+        frame = self.log.lay_out(start, body, &length)
+        if frame == NULL:
             return 0
-        digit_count = write_number(digits, self.log.next_number)
-        length = start_bytes + digit_count + 1 + body_bytes
-        self.place(4 + length)
-        place = self.log.place(4 + length)
-        write_length(place, length)
-        memcpy(place + 4, PyBytes_AS_STRING(start), start_bytes)
-        memcpy(place + 4 + start_bytes, digits, digit_count)
-        place[4 + start_bytes + digit_count] = c"}"
-        memcpy(place + 5 + start_bytes + digit_count, PyBytes_AS_STRING(body), body_bytes)
-        memcpy(self.buffer + self.used, place, 4 + length)
-        self.log.added(4 + length)
-        self.placed(4 + length)
+        memcpy(self.buffer + self.used, frame, length)
+        self.placed(length)
         return self.log.next_number - 1
 
     def take(self):
@@ -351,7 +376,7 @@ cdef class Outbox:
         place = self.place(4 + length + PyBytes_GET_SIZE(PERSISTED) + NUMBER_DIGITS + 1)
         memcpy(place + 4, PyBytes_AS_STRING(header), header_bytes)
         if self.numbered:
-            if self.log is None or self.log.is_full():
+            if self.log is None:
                 return -1
             sequence = self.log.next_number
             number = place + 4 + header_bytes - 1            # over the brace
@@ -364,6 +389,8 @@ cdef class Outbox:
         memcpy(place + 4 + header_bytes, body, body_bytes)
         write_length(place, length)
         if self.numbered:
+            if not self.log.takes(4 + length):
+                return -1
             memcpy(self.log.place(4 + length), place, 4 + length)
             self.log.added(4 + length)
         self.placed(4 + length)

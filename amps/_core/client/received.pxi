@@ -5,11 +5,11 @@
 # of the engine. It returns every other payload, and continues with the next call.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from amps._core.wire.framing cimport (
@@ -101,6 +101,8 @@ cdef class ReceivedMessage:
         """The bookmark of the message in the log."""
         if self.present & BOOKMARK:
             return PyUnicode_DecodeUTF8(PyBytes_AS_STRING(self._payload) + self.bookmark_at, self.bookmark_bytes, NULL)
+        if type(self._header) is dict:
+            return (<dict>self._header).get("bookmark")
         return self._fields().get("bookmark")
 
     def ack(self, str options=""):

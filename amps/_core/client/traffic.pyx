@@ -2,3 +2,5 @@
 
 include "received.pxi"
 include "outgoing.pxi"
+include "segment_writer.pxi"
+include "arrivals.pxi"

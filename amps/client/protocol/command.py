@@ -391,6 +391,10 @@ class Command:
         return build_header(fields)[:-1] + b',"s":', to_bytes(self.data)
 
 
+FRAME_OVERHEAD_BYTES = 4 + 20 + 1
+"""What a numbered frame has at most besides the two parts that a publish store gets: length, number, brace."""
+
+
 def numbered_frame(start: bytes, sequence: int, body: bytes) -> bytes:
     """Return a whole frame from the parts that a publish store gets, and its number."""
     number = b"%d}" % sequence

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import AMPSException, DisconnectedException, StoreException, UsageException
 from amps.client.protocol.acknowledger import QueueAcknowledger
-from amps.client.protocol.command import Command, numbered_frame
+from amps.client.protocol.command import FRAME_OVERHEAD_BYTES, Command, numbered_frame
 from amps.client.protocol.engine_types import (
     ClientStats,
     Deliver,
@@ -28,7 +28,7 @@ from amps.client.protocol.engine_types import (
 )
 from amps.client.protocol.framing import encode_frame
 from amps.client.protocol.message import Message
-from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, frame_log_of
+from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, frames_of
 from amps.client.protocol.subscriptions import MemorySubscriptionManager, SubscriptionManager
 from amps.client.protocol.traffic import FrameReader, Outbox
 from amps.client.uri import ConnectionUri
@@ -55,7 +55,7 @@ class EngineState:
         self.config = config
         self.outbox = Outbox(config.max_message_bytes)
         self.outbox.numbered = publish_store is not None
-        self.outbox.log = frame_log_of(publish_store)
+        self.outbox.log = frames_of(publish_store)
         self.recovers = False
         """Whether subscriptions and waiting commands survive a lost connection, until `give_up`."""
         self._phase = Phase.DISCONNECTED
@@ -218,18 +218,19 @@ class EngineState:
             self._send_interrupted()
         log = self.outbox.log
         if log is not None:
-            # Number and place in the output are one step: `Outbox.publish` does not wait for this thread.
-            sequence = self.outbox.add_numbered(start, body)
-            if sequence:
-                return sequence
             self._placed = log.next_number - 1
         self._numbering = True
         try:
-            sequence = store.append(start, body)
+            if log is None:
+                sequence = store.append(start, body)
+                self.outbox.add(numbered_frame(start, sequence, body))
+            else:
+                # Number and place in the output are one step: `Outbox.publish` does not wait for this thread.
+                while not (sequence := self.outbox.add_numbered(start, body)):
+                    store.make_room(len(start) + len(body) + FRAME_OVERHEAD_BYTES)  # type: ignore[attr-defined]
         except Exception:
             self._numbering = False  # refused: the store has not taken it
             raise
-        self.outbox.add(numbered_frame(start, sequence, body))
         self._placed = sequence
         self._numbering = False
         return sequence

@@ -116,8 +116,12 @@ def parse_header(payload: bytes | bytearray | memoryview) -> tuple[dict[str, Any
     if len(payload) == 0:
         raise HeaderError("empty payload where a header is expected")
     values, end = _scan(payload)
+    fields: dict[str, Any] = {}
     try:
-        return {FIELD_NAMES[number]: _value(FIELD_NAMES[number], values[number]) for number in sorted(values)}, end
+        for number in sorted(values):
+            name, raw = FIELD_NAMES[number], values[number]
+            fields[name] = raw.decode() if name in _STRINGS and b"\\" not in raw else _value(name, raw)
+        return fields, end
     except ValueError as error:
         raise HeaderError(f"malformed header text: {error}") from None
 

@@ -10,13 +10,18 @@ from typing import Literal, Protocol
 
 from amps.client.protocol.command import Command
 from amps.client.protocol.message import Message
-from amps.client.protocol.traffic import FrameLog
+from amps.client.protocol.traffic import NumberedFrames
 
 OnFullStore = Literal["wait", "raise"]
 
 
 class PublishStore(Protocol):
-    """The interface of a publish store, as the engine and the clients use it. Thread-safe."""
+    """The interface of a publish store, as the engine and the clients use it. Thread-safe.
+
+    The stores of this library may have two more members. `frames`, a NumberedFrames, numbers and keeps a frame without
+    a call of the store; None = it does not now. `make_room(frame_bytes)` is called after `frames` has refused a frame
+    of at most this length: it makes room, or raises as `append` does.
+    """
 
     error_on_publish_gap: bool
     """Whether a logon fails if the server lacks messages that are known to be persisted."""
@@ -69,10 +74,10 @@ class PublishStore(Protocol):
         """Close the store; it is not used afterwards."""
 
 
-def frame_log_of(store: PublishStore | None) -> FrameLog | None:
-    """Return `frames` of a store that keeps them in a FrameLog: publishing then needs no call of the store."""
+def frames_of(store: PublishStore | None) -> NumberedFrames | None:
+    """Return `frames` of a store that has it, and `make_room`: then most publishes need no call of the store."""
     frames = getattr(store, "frames", None)
-    return frames if isinstance(frames, FrameLog) else None
+    return frames if isinstance(frames, NumberedFrames) and hasattr(store, "make_room") else None
 
 
 def check_stable_name(name: str | None, store: PublishStore | None) -> None:

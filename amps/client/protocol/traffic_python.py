@@ -4,18 +4,32 @@ It serves installations without a compiler. The extension module's texts explain
 `Outbox.publish` always leaves a publish to the engine, which runs under the client's lock.
 """
 
+import re
+import struct
 import time
+from array import array
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
+from amps.client.protocol.command import numbered_frame
 from amps.client.protocol.framing import FrameDecoder, HeaderError, parse_header
 
-_PUBLISH_START = b'{"c":"p",'
-_SIDS = b'"sids":"'
-_SIDS_WITHIN = 1024
+# The header of a publish without escapes, blanks and odd values. Groups: topic, sids, bookmark; of a repeated key, the
+# last value, as everywhere.
+_PLAIN_PUBLISH = re.compile(
+    rb'\{"c":"p"(?:,"(?:'
+    rb't(?:opic)?":"([^"\\]*+)"|sids":"([^"\\]*+)"|b(?:m|ookmark)":"([^"\\]*+)"|'
+    rb'(?!(?:c|cmd|t|topic|sids|bm|bookmark)")[a-z_]++":(?:"[^"\\]*+"|[0-9]++)'
+    rb"))*+\}"
+).match
+_PLAIN_WITHIN = 64 * 1024
 _SEPARATE_BYTES = 64 * 1024
 _SEND_AT_BYTES = 64 * 1024
 _BURST_GAP_S = 0.00005
+_NEVER = 2**64 - 1
+_PERSISTED, _LAST = 0, 2  # words of `numbers`
+_pack_record = struct.Struct("<IIQ").pack_into
 
 
 def body_offset(payload: bytes) -> int:
@@ -39,6 +53,7 @@ class ReceivedMessage:
         "_command",
         "_header",
         "_payload",
+        "_plain",
         "_route",
         "_store_seq",
         "_sub_id",
@@ -49,6 +64,7 @@ class ReceivedMessage:
         self._route = route
         self._command = command
         self._header: dict[str, Any] | None = None
+        self._plain: re.Match[bytes] | None = None  # of a header that the reader has matched
         self._body_at = -1
         self._body_end = len(payload)
         self._sub_id: str | None = None
@@ -84,12 +100,17 @@ class ReceivedMessage:
     @property
     def topic(self) -> str | None:
         """The topic to which it was published."""
+        if self._plain is not None:
+            text = self._plain[1]
+            return None if text is None else str(text, "utf-8")
         topic: str | None = self._fields().get("topic")
         return topic
 
     @property
     def bookmark(self) -> str | None:
         """The bookmark of the message in the log."""
+        if self._plain is not None and (text := self._plain[3]) is not None:
+            return str(text, "utf-8")
         bookmark: str | None = self._fields().get("bookmark")
         return bookmark
 
@@ -139,39 +160,56 @@ class FrameReader:
     def next(self, routes: dict[bytes, Any], events: list[Any]) -> bytes | None:
         """Return the payload of the next frame that needs the engine; None when the bytes taken are used up.
 
-        A publish for one known subscription is routed by its `sids` alone, without parsing the header. After a brace,
-        `sids` might be part of the body.
+        A publish for one known subscription is routed by its `sids`, if its header is plain.
         """
-        next_frame = self._decoder.next_frame
+        next_frame, make = self._decoder.next_frame, self._message_type
         last: Any = None
         batch: list[Any] = []
         while (payload := next_frame()) is not None:
             self.frames += 1
-            if payload.startswith(_PUBLISH_START):
-                at = payload.find(_SIDS, 0, _SIDS_WITHIN)
-                if at > 0 and payload.find(b"}", 0, at) < 0 and payload.find(b"\\", 0, at) < 0:
-                    start = at + 8
-                    route = routes.get(payload[start : payload.find(b'"', start)])
-                    if route is not None and body_offset(payload) >= 0:
-                        self.content += 1
-                        if route is not last:
-                            last = route
-                            batch = []
-                            events.append(self._deliver_type(route, batch))
-                        batch.append(self._message_type(payload, route, "publish"))
-                        continue
-            return payload
+            plain = _PLAIN_PUBLISH(payload, 0, _PLAIN_WITHIN)
+            route = routes.get(plain[2]) if plain is not None else None
+            if plain is None or route is None:
+                return payload
+            self.content += 1
+            if route is not last:
+                last = route
+                batch = []
+                events.append(self._deliver_type(route, batch))
+            message = make(payload, route, "publish")
+            message._plain = plain
+            message._body_at = plain.end()
+            batch.append(message)
         self._reading = False
         return None
 
 
-class FrameLog:
+class NumberedFrames:
+    """Numbers frames and keeps them, one after the other."""
+
+    next_number: int
+
+    def add(self, frame: bytes) -> bool:
+        """Keep a frame that has the next number already; return whether there was room for it."""
+        raise NotImplementedError
+
+    def append(self, start: bytes, body: bytes) -> int:
+        """Number and keep a frame. `start`: its header up to the number, which is the last field.
+
+        Returns the number; 0 if there is no room.
+        """
+        number = self.next_number
+        return number if self.add(numbered_frame(start, number, body)) else 0
+
+
+class FrameLog(NumberedFrames):
     """Frames by consecutive numbers, in memory. `max_bytes`: its limit, which one frame may exceed; 0 = none."""
 
     def __init__(self, max_bytes: int = 0) -> None:
         self.next_number = 1
         self.kept_bytes = 0
         self.max_bytes = max_bytes
+        self.stop_at = _NEVER
         self._frames: list[bytes | None] = []  # the first `_dropped` are None
         self._dropped = 0
 
@@ -187,8 +225,15 @@ class FrameLog:
 
     @property
     def full(self) -> bool:
-        """Whether `append` must not be called."""
-        return bool(self.max_bytes) and self.kept_bytes >= self.max_bytes
+        """Whether `append` refuses."""
+        return self.next_number >= self.stop_at or (
+            bool(self.max_bytes) and self.kept_bytes >= self.max_bytes
+        )
+
+    def restart(self, number: int) -> None:
+        """Drop all frames, and continue with this number."""
+        self.clear()
+        self.next_number = number
 
     def raise_next(self, number: int) -> None:
         """Continue with at least this number. Only an empty log can skip numbers; otherwise no effect."""
@@ -196,19 +241,13 @@ class FrameLog:
             self.clear()
             self.next_number = number
 
-    def append(self, start: bytes, body: bytes) -> int:
-        """Number and keep a frame. `start`: its header up to the number, which is the last field.
-
-        Returns the number; 0 if the log is full.
-        """
+    def add(self, frame: bytes) -> bool:
         if self.full:
-            return 0
-        header = b"%b%d}" % (start, self.next_number)
-        frame = b"%b%b%b" % ((len(header) + len(body)).to_bytes(4, "big"), header, body)
+            return False
         self._frames.append(frame)
         self.kept_bytes += len(frame)
         self.next_number += 1
-        return self.next_number - 1
+        return True
 
     def drop_up_to(self, number: int) -> None:
         """Drop all frames up to this number."""
@@ -233,13 +272,109 @@ class FrameLog:
         self.kept_bytes = 0
 
 
+class SegmentWriter(NumberedFrames):
+    """Frames by consecutive numbers, written as records behind each other into a mapped segment.
+
+    An exception that a signal handler raises leaves a record wholly added or not at all. The interpreter runs handlers
+    after calls only; in `add`, the last call adds the record, and in `discard` there is none.
+    """
+
+    def __init__(self) -> None:
+        self.next_number = 1
+        self.persisted = 0
+        self.max_bytes = 0
+        self.end = self.limit = self.total = 0
+        self._kept_from = 0
+        self._segment: Any = None
+        self._numbers: Any = None
+        self._add_offset: Callable[[int], None] = array("I").append
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of the records that are not discarded."""
+        return self.total - self._kept_from
+
+    def open(self, numbers: Any, next_number: int, persisted: int, total: int, kept_from: int) -> None:
+        """Continue with a recovered state. `numbers`: the three words of the file of this name, mapped."""
+        self.close()
+        if len(numbers) != 3:
+            raise ValueError("numbers must be three words")
+        self._numbers = numbers
+        self.next_number, self.persisted = next_number, persisted
+        self.total, self._kept_from = total, kept_from
+        numbers[_LAST] = next_number - 1
+
+    def close(self) -> None:
+        """Release the maps; nothing is kept any more."""
+        self.detach()
+        self._numbers = None
+        self.next_number = self.persisted + 1
+        self.total = self._kept_from = 0
+
+    def begin(self, segment: Any, offsets: Any, end: int) -> None:
+        """Write to this mapped segment from `end` on, and append to `offsets`, an array, where each record starts."""
+        if self._numbers is None:
+            raise ValueError("the writer is not open")
+        self._add_offset = offsets.append
+        self.end, self._segment, self.limit = end, segment, len(segment)
+
+    def seal(self) -> None:
+        """Refuse all frames, until `begin` or `resume`."""
+        self.limit = 0
+
+    def resume(self) -> None:
+        """Take frames again, if there still is a segment."""
+        if self._segment is not None:
+            self.limit = len(self._segment)
+
+    def detach(self) -> None:
+        """Seal and release the segment. `end` remains."""
+        self.limit = 0
+        self._segment = None
+
+    def has_room(self, length: int) -> bool:
+        """Whether the segment has room for a frame of this length."""
+        return self.end + 16 + length <= self.limit
+
+    def add(self, frame: bytes) -> bool:
+        """Keep a frame that has the next number already; return whether it was taken."""
+        at, number = self.end, self.next_number
+        length = len(frame)
+        end = at + 16 + length
+        if end > self.limit or (self.max_bytes and self.kept_bytes >= self.max_bytes):
+            return False
+        segment = self._segment
+        segment[at + 16 : end] = frame
+        _pack_record(segment, at, length, crc32(frame, number & 0xFFFFFFFF), number)
+        self._numbers[_LAST] = number
+        self.end = end
+        self.total += 16 + length
+        self.next_number = number + 1
+        self._add_offset(at)
+        return True
+
+    def discard(self, number: int, kept_from: int) -> None:
+        """Discard the records up to a number. `kept_from`: what `total` was before the next one.
+
+        If the number is above all known ones, numbering continues above it; the segment is sealed.
+        """
+        if number <= self.persisted or self._numbers is None:
+            return
+        self._numbers[_PERSISTED] = self.persisted = number
+        self._kept_from = kept_from
+        if number >= self.next_number:
+            self.limit = 0
+            self.next_number = number + 1
+            self._kept_from = self.total
+
+
 class Outbox:
     """The frames of one client that wait to be written to its connection, in order."""
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.ready = self.blocked = self.signalled = self.numbered = False
         self.burst = False
-        self.log: FrameLog | None = None
+        self.log: NumberedFrames | None = None
         self.pending_bytes = 0
         self.frames = 0
         self._chunks: list[bytes] = []
@@ -261,12 +396,14 @@ class Outbox:
             self.add(start + body)
 
     def add_numbered(self, start: bytes, body: bytes) -> int:
-        """Number a frame, keep it in `log` and add it; return the number, 0 if the log is full."""
+        """Number a frame, keep it in `log` and add it; return the number, 0 if the log has no room."""
         assert self.log is not None
-        sequence = self.log.append(start, body)
-        if sequence:
-            self.add(self.log.frame(sequence) or b"")
-        return sequence
+        number = self.log.next_number
+        frame = numbered_frame(start, number, body)
+        if not self.log.add(frame):
+            return 0
+        self.add(frame)
+        return number
 
     def take(self) -> list[bytes]:
         """Remove and return the bytes, as chunks in order."""
@@ -319,4 +456,13 @@ class AckBatch:
         return text
 
 
-__all__ = ["AckBatch", "FrameLog", "FrameReader", "HeaderError", "Outbox", "ReceivedMessage"]
+__all__ = [
+    "AckBatch",
+    "FrameLog",
+    "FrameReader",
+    "HeaderError",
+    "NumberedFrames",
+    "Outbox",
+    "ReceivedMessage",
+    "SegmentWriter",
+]

@@ -8,6 +8,9 @@ The store numbers of the messages kept are consecutive, so the oldest is found, 
 numbers of one publisher arrive in ascending order, as in every log, unless a subscription is replaced by one that
 begins earlier. Then a point stays below the messages that arrived late, until they are processed.
 
+What is done for each message is in `Arrivals`, an extension module or its equivalent in Python. Here is the rest:
+bookmarks that the server reports as persisted, and places to resume from.
+
 Invariant: a point is never at or above the number of a message kept.
 
 What may not live here: files (`bookmark_file`, `bookmark_ring`) and adapters (`recovery`).
@@ -17,176 +20,54 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 
+from amps.client.protocol.arrivals_python import parse_bookmark
 from amps.client.protocol.message import Message
+from amps.client.protocol.traffic import Arrivals
 from amps.client.stores.recovery import AdapterFeed, RecoveryPointAdapter
 
 _END_OF_TIME = "99991231T235959"
-
-Key = tuple[str, int]
-"""Publisher and number: the parts of a bookmark that identify a message."""
+_NEVER = 2**64 - 1
 
 
-def parse_bookmark(bookmark: str | None) -> Key | None:
-    """Return the publisher and number of a bookmark; None if it does not identify a message."""
-    if bookmark is None:
-        return None
-    parts = bookmark.split("|", 2)
-    try:
-        return parts[0], int(parts[1])
-    except (IndexError, ValueError):
-        return None
-
-
-class _Publisher:
-    """What a subscription knows of one publisher."""
-
-    __slots__ = ("beyond", "disordered", "highest", "kept", "name", "point", "reached", "start")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.point = -1
-        self.start = -1
-        """The number from which to begin, of an earlier run whose messages are not known."""
-        self.kept: dict[int, int] = {}
-        """The store number of each message kept, by the publisher's number."""
-        self.highest = -1
-        """The highest number that has arrived."""
-        self.disordered = False
-        """Whether a message kept arrived after one with a higher number."""
-        self.reached = -1
-        """Where the point goes when the messages kept allow it."""
-        self.beyond: set[int] = set()
-        """Numbers above the point that were processed."""
-
-    def raise_point(self, number: int) -> None:
-        """Move the point to a number, or as far as the messages kept allow."""
-        self.reached = max(self.reached, number)
-        target = min(self.reached, min(self.kept) - 1) if self.kept else self.reached
-        if target < number and number not in self.kept:
-            self.beyond.add(number)
-        if target > self.point:
-            self.point = target
-            self.beyond = {above for above in self.beyond if above > target}
-        if not self.kept:
-            self.disordered = False
-
-
-class Progress:
+class Progress(Arrivals):
     """The state of one subscription id. Needs its caller's lock."""
 
-    __slots__ = ("_done", "_kept", "_old", "_publishers", "_stable", "_start", "last", "oldest")
+    __slots__ = ("_stable", "_start")
 
     def __init__(self) -> None:
-        self.oldest = 1
-        """The lowest store number kept, or `last + 1` if none is."""
-        self.last = 0
-        """The highest store number given."""
-        self._kept: dict[int, tuple[_Publisher, int]] = {}
-        self._publishers: dict[str, _Publisher] = {}
-        self._done: set[int] = set()
-        """Store numbers that were discarded out of order."""
-        self._old: set[int] = set()
-        """Store numbers that were not delivered since the subscription was last entered."""
-        self._stable: deque[tuple[int, str]] = deque()
-        """Persisted bookmarks, each with the store number of the last message before it."""
+        super().__init__()
+        self._stable: deque[tuple[int, dict[str, int]]] = deque()
+        """Persisted bookmarks, as numbers by publisher, each with the store number of the last message before them."""
         self._start: str | None = None
         """A place from which to begin, of another form than this module's."""
 
-    def log(self, key: Key) -> int:
-        """Keep an arriving message; return its store number, 0 if it was processed before."""
-        number = key[1]
-        publisher = self._publishers.get(key[0]) or self._publisher(key[0])
-        seq = publisher.kept.get(number)
-        if seq is None:
-            if number <= publisher.point or number in publisher.beyond:
-                return 0
-            seq = self.last = self.last + 1
-            publisher.kept[number] = seq
-            self._kept[seq] = (publisher, number)
-            if number > publisher.highest:
-                publisher.highest = number
-            else:
-                publisher.disordered = True
-        elif self._old:
-            self._old.discard(seq)
-        return seq
-
-    def is_discarded(self, key: Key) -> bool:
-        """Whether a message was discarded, or delivered in this run."""
-        publisher = self._publishers.get(key[0])
-        if publisher is None:
-            return False
-        if key[1] <= publisher.point or key[1] in publisher.beyond:
-            return True
-        seq = publisher.kept.get(key[1])
-        return seq is not None and (seq not in self._old or seq in self._done)
-
-    def discard(self, seq: int) -> bool:
-        """Note that a message was processed; False if that is known, or the number is not."""
-        if seq not in self._kept or seq in self._done:
-            return False
-        if seq != self.oldest:
-            self._done.add(seq)
-            return True
-        self._remove_oldest()
-        if self._done or self._stable:
-            self._advance()
-        return True
-
     def persisted(self, bookmarks: str) -> bool:
         """Note persisted bookmarks; False if they say nothing new."""
-        if all(self._is_reached(bookmark) for bookmark in bookmarks.split(",")):
+        numbers = self.above_points(bookmarks)
+        if not numbers:
             return False
-        before = ""
+        if self.oldest > self.last:
+            self._raise_points(numbers)
+            return True
         if self._stable and self._stable[-1][0] == self.last:
-            before = self._stable.pop()[1]
-            bookmarks = f"{before},{bookmarks}"
-        numbers: dict[str, int] = {}
-        for key in map(parse_bookmark, bookmarks.split(",")):
-            if key is not None:
-                numbers[key[0]] = max(key[1], numbers.get(key[0], key[1]))
-        known = ",".join(_text(*key) for key in numbers.items())
-        self._stable.append((self.last, known))
-        self._advance()
-        return known != before
+            known = self._stable[-1][1]
+            if all(number <= known.get(name, -1) for name, number in numbers.items()):
+                return False
+            known.update({name: max(number, known.get(name, -1)) for name, number in numbers.items()})
+        else:
+            self._stable.append((self.last, numbers))
+            self.due = self._stable[0][0]
+        return True
 
-    def _is_reached(self, bookmark: str) -> bool:
-        key = parse_bookmark(bookmark)
-        publisher = self._publishers.get(key[0]) if key is not None else None
-        return key is None or (publisher is not None and key[1] <= publisher.point)
+    def settle(self) -> None:
+        """Move the points to the persisted bookmarks before which everything is processed."""
+        while self._stable and self._stable[0][0] < self.oldest:
+            self._raise_points(self._stable.popleft()[1])
+        self.due = self._stable[0][0] if self._stable else _NEVER
 
-    def _publisher(self, name: str) -> _Publisher:
-        publisher = self._publishers.get(name)
-        if publisher is None:
-            publisher = self._publishers[name] = _Publisher(name)
-        return publisher
-
-    def _remove_oldest(self) -> None:
-        seq = self.oldest
-        publisher, number = self._kept.pop(seq)
-        del publisher.kept[number]
-        if publisher.disordered:
-            publisher.raise_point(number)
-        elif number > publisher.point:
-            publisher.point = number
-        self.oldest = seq + 1
-        if self._old:
-            self._old.discard(seq)
-
-    def _advance(self) -> None:
-        """Move the point over everything that is processed."""
-        while True:
-            while self.oldest in self._done:
-                self._done.remove(self.oldest)
-                self._remove_oldest()
-            if not self._stable or self._stable[0][0] >= self.oldest:
-                return
-            self._raise_point(self._stable.popleft()[1])
-
-    def _raise_point(self, bookmarks: str) -> None:
-        for key in map(parse_bookmark, bookmarks.split(",")):
-            if key is not None:
-                self._publisher(key[0]).raise_point(key[1])
+    def _raise_points(self, numbers: dict[str, int]) -> None:
+        for name, number in numbers.items():
+            self.raise_point(name, number)
 
     def restore(self, point: str) -> None:
         """Begin at the recovery point of an earlier run."""
@@ -197,99 +78,94 @@ class Progress:
         elif inclusive:
             for key in map(parse_bookmark, start.split(",")):
                 if key is not None:
-                    self._publisher(key[0]).start = key[1]
+                    self.begin_at(*key)
         else:
-            self._raise_point(start)
-
-    def released(self) -> None:
-        """Note that the subscription ended: messages that are not discarded may be delivered again."""
-        self._old.update(self._kept)
+            self._raise_points(self.above_points(start))
 
     def most_recent(self) -> str | None:
         """Return where this run resumes; None = nothing known. Messages that it has received are not needed again."""
-        return self._place(all_kept=not self._old)
+        return self._place(all_kept=not self.old_count)
 
     def recovery_point(self) -> str | None:
         """Return where a run resumes to which all messages that are not discarded are delivered again.
 
-        A publisher without a point contributes its oldest message. Then it is a range, which begins at that message.
+        A publisher without a point contributes its lowest message. Then it is a range, which begins at that message.
         """
         return self._place(all_kept=False)
 
     def _place(self, *, all_kept: bool) -> str | None:
         known = []
         inclusive = False
-        for publisher in self._publishers.values():
-            if publisher.point >= 0:
-                number = publisher.point
-            elif publisher.kept and all_kept:
-                number = next(reversed(publisher.kept))
+        for name, point, start, lowest, newest in self.places():
+            if point >= 0:
+                number = point
+            elif lowest >= 0 and all_kept:
+                number = newest
             else:
-                number = next(iter(publisher.kept), publisher.start)
+                number = lowest if lowest >= 0 else start
                 inclusive = True
-            known.append(_text(publisher.name, number))
+            known.append(_text(name, number))
         if not known:
             return self._start
         return f"[{','.join(known)}:{_END_OF_TIME}]" if inclusive else ",".join(known)
 
-    def begins_with(self, key: Key) -> bool:
-        """Whether a kept message is part of the recovery point: its publisher has no point, and no earlier message."""
-        publisher = self._publishers[key[0]]
-        return publisher.point < 0 and next(iter(publisher.kept)) == key[1]
-
     def purged(self) -> "Progress":
         """Return a state that knows nothing, whose numbers continue: an old number never means a new message."""
         empty = Progress()
-        empty.last, empty.oldest = self.last, self.last + 1
+        empty.continue_from(self.last)
         return empty
 
     @property
     def record_count(self) -> int:
         """How many calls `history` has, about."""
-        return len(self._kept) + len(self._done) + len(self._stable) + 1
+        return self.kept_count + self.done_count + len(self._stable) + 1
 
     def history(self) -> Iterator[tuple[str, int, str]]:
         """Yield a shortest sequence of calls that leads to this state: (kind, store number, bookmark).
 
         `p` = the point, or persisted; `b` = received; `d` = discarded.
         """
-        point = ",".join(_text(p.name, p.point) for p in self._publishers.values() if p.point >= 0)
-        start = ",".join(_text(p.name, p.start) for p in self._publishers.values() if p.point < 0 <= p.start)
-        for restored in (self._start, f"[{start}:{_END_OF_TIME}]" if start else None, point):
+        places = self.places()
+        points = ",".join(_text(name, point) for name, point, *_ in places if point >= 0)
+        starts = ",".join(_text(name, start) for name, point, start, *_ in places if point < 0 <= start)
+        for restored in (self._start, f"[{starts}:{_END_OF_TIME}]" if starts else None, points):
             if restored:
                 yield "p", 0, restored
         stable = deque(self._stable)
-        for seq, (publisher, number) in self._kept.items():
+        for seq, name, number, _ in self.kept():
             while stable and stable[0][0] < seq:
-                yield "p", 0, stable.popleft()[1]
-            yield "b", seq, _text(publisher.name, number)
-        for _, bookmarks in stable:
-            yield "p", 0, bookmarks
-        for seq in sorted(self._done):
-            yield "d", seq, ""
+                yield "p", 0, _list(stable.popleft()[1])
+            yield "b", seq, _text(name, number)
+        for _, numbers in stable:
+            yield "p", 0, _list(numbers)
+        for seq, _, _, done in self.kept():
+            if done:
+                yield "d", seq, ""
 
     def repeat(self, kind: str, seq: int, bookmark: str) -> None:
-        """Apply a call of an earlier run, in order. Raises ValueError if it is impossible."""
+        """Apply a call of an earlier run, in order; `released` follows the last. ValueError if it is impossible."""
         if kind == "d":
             self.discard(seq)
         elif kind == "p":
-            if not self._kept:
+            if not self.kept_count:
                 self.restore(bookmark)
             else:
                 self.persisted(bookmark)
         else:
-            key = parse_bookmark(bookmark)
-            if key is None or seq <= self.last or (self._kept and seq != self.last + 1):
+            if seq <= self.last or (self.kept_count and seq != self.last + 1):
                 raise ValueError(f"message {bookmark!r} has the number {seq}, after {self.last}")
-            if not self._kept:
-                self.last, self.oldest = seq - 1, seq
-            if self.log(key) != seq:
-                raise ValueError(f"message {bookmark!r} was received before")
-            self._old.add(seq)
+            if not self.kept_count:
+                self.continue_from(seq - 1)
+            if self.log(bookmark) != seq:
+                raise ValueError(f"message {bookmark!r} names no message, or was received before")
 
 
 def _text(publisher: str, number: int) -> str:
     return f"{publisher}|{number}|"
+
+
+def _list(numbers: dict[str, int]) -> str:
+    return ",".join(_text(*key) for key in numbers.items())
 
 
 def purged(subscriptions: Mapping[str, Progress], sub_id: str | None) -> dict[str, Progress]:
@@ -309,7 +185,6 @@ class MemoryBookmarkStore:
     def __init__(self, *, adapter: RecoveryPointAdapter | None = None) -> None:
         self._lock = threading.Lock()
         self._subscriptions: dict[str, Progress] = {}
-        self._asked: tuple[Message, Key] | None = None
         self._feed = AdapterFeed(adapter) if adapter is not None else None
         if self._feed is not None:
             for point in self._feed.load():
@@ -317,33 +192,25 @@ class MemoryBookmarkStore:
 
     def log(self, message: Message) -> int:
         """Record an arriving message; return its store number, the same one if it was recorded before, 0 = none."""
-        asked = self._asked
-        if asked is not None and asked[0] is message:
-            key: Key | None = asked[1]
-            self._asked = None
-        else:
-            key = parse_bookmark(message.bookmark)
-        if key is None:
+        bookmark = message.bookmark
+        if bookmark is None:
             return 0
-        sub_id = message.sub_id or ""
+        sub_id = message._sub_id or message.sub_id or ""
         with self._lock:
             progress = self._subscriptions.get(sub_id) or self._of(sub_id)
-            seq = progress.log(key)
-            if self._feed is not None and seq and progress.begins_with(key):
+            seq = progress.log(bookmark)
+            if self._feed is not None and seq and progress.begins_with(bookmark):
                 self._feed.note(sub_id, progress.recovery_point)
             return seq
 
     def is_discarded(self, message: Message) -> bool:
         """Whether the message was discarded before, or delivered before in this run."""
-        key = parse_bookmark(message.bookmark)
-        if key is None:
+        bookmark = message.bookmark
+        if bookmark is None:
             return False
         with self._lock:
-            progress = self._subscriptions.get(message.sub_id or "")
-            if progress is not None and progress.is_discarded(key):
-                return True
-        self._asked = (message, key)
-        return False
+            progress = self._subscriptions.get(message._sub_id or message.sub_id or "")
+            return progress is not None and progress.is_discarded(bookmark)
 
     def discard(self, sub_id: str, store_seq: int) -> None:
         """Note that the application has processed a message; calls may come in any order, and repeatedly."""
@@ -362,7 +229,7 @@ class MemoryBookmarkStore:
     def persisted(self, sub_id: str, bookmark: str) -> None:
         """Note that the log up to this bookmark is stable and holds no more messages for this subscription."""
         with self._lock:
-            progress = self._of(sub_id)
+            progress = self._subscriptions.get(sub_id) or self._of(sub_id)
             if progress.persisted(bookmark) and self._feed is not None:
                 self._feed.note(sub_id, progress.recovery_point)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from amps.client.errors import StoreException
 from amps.client.protocol.message import Message
-from amps.client.stores.bookmark import Progress, parse_bookmark, purged
+from amps.client.stores.bookmark import Progress, purged
 from amps.client.stores.bookmark_log import RecordLog, SyncMode, record
 from amps.client.stores.recovery import AdapterFeed, RecoveryPointAdapter
 
@@ -55,6 +55,8 @@ class FileBookmarkStore:
             sync=sync, sync_interval=sync_interval, prune_ratio=prune_ratio,
         )  # fmt: skip
         self._log.load(self._repeat)
+        for progress in self._subscriptions.values():
+            progress.released()
         self._feed = AdapterFeed(adapter) if adapter is not None else None
         if self._feed is not None:
             try:
@@ -67,17 +69,17 @@ class FileBookmarkStore:
 
     def log(self, message: Message) -> int:
         """Record an arriving message; return its store number, the same one if it was recorded before, 0 = none."""
-        key = parse_bookmark(message.bookmark)
-        if key is None:
+        bookmark = message.bookmark
+        if bookmark is None:
             return 0
-        sub_id = message.sub_id or ""
+        sub_id = message._sub_id or message.sub_id or ""
         with self._lock:
-            progress = self._of(sub_id)
+            progress = self._subscriptions.get(sub_id) or self._of(sub_id)
             last = progress.last
-            seq = progress.log(key)
+            seq = progress.log(bookmark)
             if seq > last:
-                self._log.add(_record("b", sub_id, seq, f"{key[0]}|{key[1]}|"))
-                if progress.begins_with(key):
+                self._log.add(_record("b", sub_id, seq, bookmark))
+                if progress.begins_with(bookmark):
                     self._write_quietly()
                     if self._feed is not None:
                         self._feed.note(sub_id, progress.recovery_point)
@@ -85,12 +87,12 @@ class FileBookmarkStore:
 
     def is_discarded(self, message: Message) -> bool:
         """Whether the message was discarded before, or delivered before in this run."""
-        key = parse_bookmark(message.bookmark)
-        if key is None:
+        bookmark = message.bookmark
+        if bookmark is None:
             return False
         with self._lock:
-            progress = self._subscriptions.get(message.sub_id or "")
-            return progress is not None and progress.is_discarded(key)
+            progress = self._subscriptions.get(message._sub_id or message.sub_id or "")
+            return progress is not None and progress.is_discarded(bookmark)
 
     def discard(self, sub_id: str, store_seq: int) -> None:
         """Note that the application has processed a message; calls may come in any order. Repeated ones have no effect.

@@ -70,12 +70,16 @@ class MemoryPublishStore:
 
     def append(self, start: bytes, body: bytes) -> int:
         """Number and keep a frame; return its number. Raises StoreFullException at `max_bytes`."""
-        sequence = self.frames.append(start, body)
-        if not sequence:
+        while not (sequence := self.frames.append(start, body)):
+            self.make_room(0)
+        return sequence
+
+    def make_room(self, frame_bytes: int) -> None:
+        """Raise StoreFullException, unless there is room by now."""
+        if self.frames.full:
             raise StoreFullException(
                 f"the publish store holds {self.frames.kept_bytes} of {self.max_bytes} bytes"
             )
-        return sequence
 
     def sync(self, sequence: int) -> None:
         """No effect: this store is in memory only."""

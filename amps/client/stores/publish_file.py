@@ -1,7 +1,8 @@
 """A publish store in a directory: its messages survive the death of the process (client.md §8, §19.7).
 
-Invariants: the numbers and the files are those of `segments`. `_lock` guards the log. `_commit_lock` is held while a
-thread waits for the disk, so that one fsync serves all threads that wait; `_lock` is never held meanwhile.
+Invariants: the numbers and the files are those of `segments`. `_lock` guards the log, apart from the records that
+`Outbox.publish` adds through `frames`. `_commit_lock` is held while a thread waits for the disk, so that one fsync
+serves all threads that wait; `_lock` is never held meanwhile. After a failure of the disk, the log stays sealed.
 """
 
 import os
@@ -10,11 +11,12 @@ import weakref
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from amps.client.errors import PublishStoreGapException, StoreException, StoreFullException
-from amps.client.protocol.command import Command, command_from_frame, numbered_frame
+from amps.client.protocol.command import FRAME_OVERHEAD_BYTES, Command, command_from_frame
 from amps.client.protocol.store_interfaces import OnFullStore
+from amps.client.protocol.traffic import SegmentWriter
 from amps.client.stores.segments import SegmentLog
 
 Sync = Literal["always", "interval", "never"]
@@ -60,8 +62,6 @@ class FilePublishStore:
             raise ValueError(f"sync_interval must be positive: {sync_interval}")
         self.path = Path(path)
         """The directory of the files."""
-        self.max_bytes = max_bytes
-        """The limit for the kept messages in bytes; None = no limit."""
         self.on_full: OnFullStore = on_full
         """What publishing does when the store is full: `wait` or `raise`."""
         self.error_on_publish_gap = error_on_publish_gap
@@ -75,13 +75,25 @@ class FilePublishStore:
         self._lock = threading.Lock()
         self._commit_lock = threading.Lock()
         self._log = SegmentLog(self.path, segment_bytes)
+        self.max_bytes = max_bytes
+        self.frames: SegmentWriter | None = None if self.sync_waits else self._log.writer
+        """Where `Outbox.publish` adds messages without a lock; None if each waits for the disk."""
         self._name: str | None = None
         self._listener: Callable[[int], None] | None = None
         self._durable = 0
         self._failed: StoreException | None = None
         self._closing = threading.Event()
         self._flusher: threading.Thread | None = None
-        _stores.add(self)
+        abandon_after_fork(self)
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The limit for the kept messages in bytes; None = no limit."""
+        return self._log.writer.max_bytes or None
+
+    @max_bytes.setter
+    def max_bytes(self, limit: int | None) -> None:
+        self._log.writer.max_bytes = limit or 0
 
     def _forked(self) -> None:
         self._lock = threading.Lock()
@@ -140,23 +152,28 @@ class FilePublishStore:
         Raises StoreFullException at `max_bytes`, StoreException if the disk is full or has failed.
         """
         with self._lock:  # not acquire(): an interrupt right after it would leave the lock held for ever
-            log = self._log
-            if self.max_bytes is not None and log.kept_bytes >= self.max_bytes:
-                raise StoreFullException(
-                    f"the publish store holds {log.kept_bytes} of {self.max_bytes} bytes"
-                )
-            if self._failed is not None:
-                raise StoreException(str(self._failed))
-            sequence = log.next_number
-            log.append(numbered_frame(start, sequence, body), sequence)
+            while not (sequence := self._log.writer.append(start, body)):
+                self._make_room(len(start) + len(body) + FRAME_OVERHEAD_BYTES)
             return sequence
 
-    def append_frame(self, frame: bytes, sequence: int) -> None:
+    def make_room(self, frame_bytes: int) -> None:
+        """Make room for a frame that `frames` has refused. Raises as `append` does."""
+        with self._lock:
+            self._make_room(frame_bytes)
+
+    def _make_room(self, frame_bytes: int) -> None:
+        log = self._log
+        if self.max_bytes is not None and log.kept_bytes >= self.max_bytes:
+            raise StoreFullException(f"the publish store holds {log.kept_bytes} of {self.max_bytes} bytes")
+        if self._failed is not None:
+            raise StoreException(str(self._failed))
+        log.make_room(frame_bytes)
+
+    def append_frame(self, frame: bytes) -> None:
         """Keep a frame that has `next_number` already. Raises StoreException if the disk is full or has failed."""
         with self._lock:
-            if self._failed is not None:
-                raise StoreException(str(self._failed))
-            self._log.append(frame, sequence)
+            while not self._log.writer.add(frame):
+                self._make_room(len(frame))
 
     def sync(self, sequence: int) -> None:
         """With sync="always": return when everything up to this number is on the disk. One fsync serves all threads.
@@ -180,7 +197,9 @@ class FilePublishStore:
         try:
             self._log.synced(paths)
         except StoreException as error:
-            self._failed = error  # after a failed fsync, nothing tells which messages are on the disk
+            with self._lock:
+                self._failed = error  # after a failed fsync, nothing tells which messages are on the disk
+                self._log.writer.seal()
             raise
         with self._lock:
             self._log.note_durable(last)
@@ -275,11 +294,20 @@ class FilePublishStore:
                 self._log.close()
 
 
-_stores: weakref.WeakSet[FilePublishStore] = weakref.WeakSet()
+class _Forkable(Protocol):
+    def _forked(self) -> None:
+        """Forget the directory in a forked child; no other thread exists there, and no old lock may be taken."""
+
+
+_stores: weakref.WeakSet[_Forkable] = weakref.WeakSet()
+
+
+def abandon_after_fork(store: _Forkable) -> None:
+    """Call `_forked` of a store in each forked child: the directory belongs to the parent."""
+    _stores.add(store)
 
 
 def _abandon_all() -> None:
-    """In a forked child: the stores belong to the parent."""
     for store in list(_stores):
         store._forked()
 

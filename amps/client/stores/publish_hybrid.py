@@ -1,6 +1,8 @@
 """A publish store in memory with a bound, whose oldest messages go to files (client.md §8, §19.7).
 
-Invariant: the messages in the files come before those in memory. The numbers of both together are consecutive.
+Invariants: the messages in the files come before those in memory. The numbers of both together are consecutive.
+`Outbox.publish` adds messages to those in memory without a lock, up to a number (`FrameLog.stop_at`). There the store
+decides again: what goes to files, and up to where. With `max_bytes` it decides for each message.
 """
 
 import threading
@@ -12,7 +14,7 @@ from amps.client.errors import PublishStoreGapException, StoreException, StoreFu
 from amps.client.protocol.command import Command, command_from_frame
 from amps.client.protocol.store_interfaces import OnFullStore
 from amps.client.protocol.traffic import FrameLog
-from amps.client.stores.publish_file import FilePublishStore
+from amps.client.stores.publish_file import FilePublishStore, abandon_after_fork
 
 SPILL_MESSAGES = 16
 """How many messages one publish moves to the files: no publish takes long."""
@@ -50,16 +52,35 @@ class HybridPublishStore:
         """The directory of the files."""
         self.sync_waits = self._file.sync_waits
         """Whether `sync` waits for the disk."""
-        self.max_bytes = self._file.max_bytes
-        """The limit for the kept messages in bytes, in memory and in files; None = no limit."""
+        self._max_bytes = self._file.max_bytes
+        self._file.max_bytes = None  # the limit is for both together
         self.on_full: OnFullStore = self._file.on_full
         """What publishing does when the store is full: `wait` or `raise`."""
         self.error_on_publish_gap = self._file.error_on_publish_gap
         """Whether a logon fails if the server lacks messages that are known to be persisted."""
         self._memory = FrameLog()
+        self._memory.stop_at = 0
+        self.frames: FrameLog | None = None if self.sync_waits else self._memory
+        """Where `Outbox.publish` adds messages without a lock; None if the files are synced meanwhile."""
         self._lock = threading.Lock()
         self._spilling = False
         self._listener: Callable[[int], None] | None = None
+        abandon_after_fork(self)
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The limit for the kept messages in bytes; None = no limit."""
+        return self._max_bytes
+
+    @max_bytes.setter
+    def max_bytes(self, limit: int | None) -> None:
+        with self._lock:
+            self._max_bytes = limit
+            self._memory.stop_at = 0
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()
+        self._memory.stop_at = 0
 
     def open(self, client_name: str) -> None:
         """Lock the directory and recover the messages in the files. Raises as FilePublishStore.open does."""
@@ -68,8 +89,7 @@ class HybridPublishStore:
                 self._file.open(client_name)  # the same name, or refused
                 return
             self._file.open(client_name)
-            self._memory = FrameLog()
-            self._memory.raise_next(self._file.next_number)
+            self._memory.restart(self._file.next_number)
 
     def store(self, command: Command) -> int:
         """Assign and return `command.sequence`; keep the encoded command. Raises as `append` does."""
@@ -82,16 +102,32 @@ class HybridPublishStore:
         Raises StoreFullException at `max_bytes`, StoreException if messages must go to files and the disk is full.
         """
         with self._lock:
-            if not self._file.is_open:
-                raise StoreException(f"the publish store {self.path} is not open; call open(name)")
-            if self.max_bytes is not None and self._kept_bytes() >= self.max_bytes:
-                raise StoreFullException(
-                    f"the publish store holds {self._kept_bytes()} of {self.max_bytes} bytes"
-                )
-            if self._spilling or self._memory.count >= self.memory_messages:
-                self._spill(max(self.low_watermark, self._memory.count - SPILL_MESSAGES))
-                self._spilling = self._memory.count > self.low_watermark
-            return self._memory.append(start, body)
+            while not (sequence := self._memory.append(start, body)):
+                self._make_room()
+            return sequence
+
+    def make_room(self, frame_bytes: int) -> None:
+        """Make room for a message that `frames` has refused. Raises as `append` does."""
+        with self._lock:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        memory = self._memory
+        if not self._file.is_open:
+            raise StoreException(f"the publish store {self.path} is not open; call open(name)")
+        if memory.next_number < memory.stop_at:
+            return
+        if self.max_bytes is not None and self._kept_bytes() >= self.max_bytes:
+            raise StoreFullException(
+                f"the publish store holds {self._kept_bytes()} of {self.max_bytes} bytes"
+            )
+        if self._spilling or memory.count >= self.memory_messages:
+            self._spill(max(self.low_watermark, memory.count - SPILL_MESSAGES))
+            self._spilling = memory.count > self.low_watermark
+        if self._spilling or self.max_bytes is not None:
+            memory.stop_at = memory.next_number + 1
+        else:
+            memory.stop_at = memory.next_number + self.memory_messages - memory.count
 
     def _kept_bytes(self) -> int:
         return self._memory.kept_bytes + self._file.kept_bytes
@@ -104,7 +140,7 @@ class HybridPublishStore:
             for number in range(first, first + memory.count - left):
                 frame = memory.frame(number)
                 assert frame is not None
-                self._file.append_frame(frame, number)
+                self._file.append_frame(frame)
         finally:
             memory.drop_up_to(self._file.next_number - 1)
 
@@ -181,6 +217,7 @@ class HybridPublishStore:
     def close(self) -> None:
         """Write the messages in memory to the files and release the directory; the messages stay there."""
         with self._lock:
+            self._memory.stop_at = 0
             try:
                 if self._file.is_open:
                     self._spill(0)

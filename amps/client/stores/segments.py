@@ -13,8 +13,10 @@ Invariants:
 - Numbers in a segment are consecutive. Only a rise of the floor makes a gap between segments; it discards all before.
 - A process can tear only the record after the last one in `numbers`, so a bad record before it is damage. A crash of
   the machine can lose everything that no fsync has covered: then numbers end before the first bad record.
-- An exception that a signal handler raises, such as KeyboardInterrupt, leaves a record wholly added or not at all. The
-  interpreter runs handlers after calls only; in `append`, the last call adds the record.
+- A `SegmentWriter` adds the records and has the numbers. `Outbox.publish` calls it without a lock, so a record may be
+  added between any two lines here. It is sealed before its segment is left, or the file of that name is made anew.
+- An exception that a signal handler raises, such as KeyboardInterrupt, leaves a record wholly added or not at all, and
+  the log usable: a segment that is not attached, or sealed, is left with the next record.
 - The blocks of a segment are allocated before it is mapped: a full disk is an exception, never a SIGBUS.
 - The newest segment is kept even if all of it is discarded: numbers continue though `numbers` is lost.
 """
@@ -27,11 +29,11 @@ import os
 import re
 import struct
 from array import array
-from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
 from amps.client.errors import StoreCorruptException, StoreException
+from amps.client.protocol.traffic import SegmentWriter
 
 FORMAT = 1
 RECORD = struct.Struct("<IIQ")
@@ -40,7 +42,6 @@ _PERSISTED, _DURABLE, _LAST = range(3)  # words of `numbers`
 _WORDS_BYTES = 3 * 8
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _SEGMENT_NAME = re.compile(r"(\d{20})\.seg\Z")
-_pack_into = RECORD.pack_into
 
 
 class Segment:
@@ -63,11 +64,6 @@ class Segment:
         """The number after the last one."""
         return self.first + len(self.offsets)
 
-    def position(self, number: int) -> int:
-        """The bytes of all records before this number, in this segment and those before it."""
-        at = number - self.first
-        return self.base + (self.offsets[at] if at < len(self.offsets) else self.end)
-
     def drop_from(self, number: int) -> None:
         """Drop the records from this number on: an interrupted append wrote one that was never kept."""
         at = number - self.first
@@ -82,13 +78,9 @@ class SegmentLog:
     def __init__(self, path: Path, segment_bytes: int) -> None:
         self.path = path
         self.segment_bytes = segment_bytes
-        self.next_number = 1
-        self.persisted = 0
-        """The highest number that is discarded."""
+        self.writer = SegmentWriter()
         self._segments: list[Segment] = []
-        self._add_offset: Callable[[int], None] = array("I").append  # to the newest segment
-        self._map: mmap.mmap | None = None  # of the newest segment, if it has room
-        self._end = self._limit = 0  # in that map
+        self._map: mmap.mmap | None = None  # of the newest segment, if it has room; the writer writes to it
         self._reading: tuple[Segment, mmap.mmap] | None = None
         self._unsynced: set[Path] = set()
         self._lock_fd = -1
@@ -100,6 +92,16 @@ class SegmentLog:
     def is_open(self) -> bool:
         """Whether this process uses the directory."""
         return self._lock_fd >= 0
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next frame."""
+        return self.writer.next_number
+
+    @property
+    def persisted(self) -> int:
+        """The highest number that is discarded."""
+        return self.writer.persisted
 
     @property
     def lowest(self) -> int:
@@ -114,17 +116,15 @@ class SegmentLog:
     @property
     def kept_bytes(self) -> int:
         """The bytes of all records that are not discarded."""
-        if not self.count:
-            return 0
-        newest = self._segments[-1]
-        end = self._end if self._map is not None else newest.end
-        return newest.base + end - self._segment_of(self.lowest).position(self.lowest)
+        return self.writer.kept_bytes
 
-    def _segment_of(self, number: int) -> Segment:
+    def _position(self, number: int, total: int) -> int:
+        """The bytes of all records before this number. `total`: those of all; read before, as more may come."""
         for segment in reversed(self._segments):
             if segment.first <= number:
-                return segment
-        raise AssertionError(f"{number} is before the first segment")
+                at = number - segment.first
+                return segment.base + segment.offsets[at] if at < len(segment.offsets) else total
+        return total
 
     # Opening and closing
 
@@ -213,7 +213,7 @@ class SegmentLog:
             self._numbers = memoryview(mmap.mmap(fd, _WORDS_BYTES)).cast("Q")
         finally:
             os.close(fd)
-        self.persisted, durable, kept = self._numbers
+        persisted, durable, kept = self._numbers
         certain = durable if crashed else kept  # no record up to this number can be missing
         paths = sorted(self.path / name for name in os.listdir(self.path) if _SEGMENT_NAME.match(name))
         for path in paths:
@@ -221,10 +221,12 @@ class SegmentLog:
             last = self._segments[-1] if self._segments else None
             if last is not None:
                 last.drop_from(segment.first)
-            following = max(last.following if last is not None else 1, self.persisted + 1)
+            following = max(last.following if last is not None else 1, persisted + 1)
             if following < segment.first:
                 if crashed and last is None:
-                    self._note_persisted(segment.first - 1)  # only segments of discarded messages are ever deleted
+                    persisted = self._numbers[_PERSISTED] = (
+                        segment.first - 1
+                    )  # only what is discarded is ever deleted
                 elif crashed and following > durable:
                     break
                 else:
@@ -233,21 +235,21 @@ class SegmentLog:
                 segment.base = last.base + last.end
             _read(segment)
             self._segments.append(segment)
-        if self._segments:
-            self.next_number = self._segments[-1].following
-        self.next_number = max(self.next_number, self.persisted + 1)
-        if self.next_number <= certain:
-            where = f"{self._segments[-1].path}, byte {self._segments[-1].end}" if self._segments else "no segment"
+        newest = self._segments[-1] if self._segments else None
+        next_number = max(newest.following if newest is not None else 1, persisted + 1)
+        if next_number <= certain:
+            where = f"{newest.path}, byte {newest.end}" if newest is not None else "no segment"
             raise StoreCorruptException(
-                f"the publish store {self.path} is damaged: messages {self.next_number} to {certain} are missing"
+                f"the publish store {self.path} is damaged: messages {next_number} to {certain} are missing"
                 f" ({where}). {_ADVICE}"
             )
         for path in paths[len(self._segments) :]:
             os.unlink(path)  # behind the end that a crash of the machine has left
-        self._numbers[_LAST] = self.next_number - 1
+        total = newest.base + newest.end if newest is not None else 0
+        self.writer.open(self._numbers, next_number, persisted, total, self._position(persisted + 1, total))
         self._remove_discarded()
-        if self._segments and self._segments[-1].following == self.next_number:
-            self._continue(self._segments[-1])
+        if newest is not None and newest.following == next_number:
+            self._continue(newest)
 
     def _continue(self, segment: Segment) -> None:
         """Append to a segment that exists, if the disk has room for its blocks."""
@@ -256,13 +258,12 @@ class SegmentLog:
             size = max(os.fstat(fd).st_size, self.segment_bytes)
             os.ftruncate(fd, segment.end)  # no record behind the end may become valid again
             os.posix_fallocate(fd, 0, size)
-            self._map = mmap.mmap(fd, size)
+            data = mmap.mmap(fd, size)
         except OSError:
             return  # the next message goes to a new segment
         finally:
             os.close(fd)
-        self._add_offset, self._end, self._limit = segment.offsets.append, segment.end, size
-        self._unsynced.add(segment.path)
+        self._attach(segment, data)
 
     def abandon(self) -> None:
         """Forget the directory in a forked child, which has copies of the descriptors and maps of its parent."""
@@ -275,40 +276,35 @@ class SegmentLog:
         if self._reading is not None:
             self._reading[1].close()
             self._reading = None
+        self.writer.close()
         if self._numbers is not None:
             self._numbers.release()
             self._numbers = None
         self._segments = []
-        self.next_number = self.persisted + 1
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
     # Writing
 
-    def append(self, frame: bytes, number: int) -> None:
-        """Keep a frame under the next number. Raises StoreException, and keeps nothing, if the disk is full."""
-        at = self._end
-        length = len(frame)
-        end = at + 16 + length
-        if end > self._limit:
-            self._begin_segment(RECORD_BYTES + length)
-            at, end = 0, RECORD_BYTES + length
-        data = self._map
-        data[at + 16 : end] = frame  # type: ignore[index]  # _begin_segment has made it
-        _pack_into(data, at, length, crc32(frame, number & 0xFFFFFFFF), number)  # type: ignore[arg-type]
-        self._end = end
-        self.next_number = number + 1
-        self._add_offset(at)
-        self._numbers[_LAST] = number  # type: ignore[index]
+    def make_room(self, frame_bytes: int) -> None:
+        """Begin a segment if the newest has no room for a frame. Raises StoreException if the disk is full."""
+        if not self.writer.has_room(frame_bytes):
+            self._begin_segment(RECORD_BYTES + frame_bytes)
+
+    def _attach(self, segment: Segment, data: mmap.mmap) -> None:
+        self._unsynced.add(segment.path)
+        self._map = data
+        self.writer.begin(data, segment.offsets, segment.end)
 
     def _seal(self) -> None:
+        """Leave the newest segment."""
+        self.writer.seal()
         data = self._map
         if data is not None:
-            self._segments[-1].end = self._end
+            self._segments[-1].end = self.writer.end
+            self.writer.detach()
             self._map = None
-        self._end = self._limit = 0
-        if data is not None:
             data.close()
 
     def _begin_segment(self, least_bytes: int) -> None:
@@ -316,13 +312,17 @@ class SegmentLog:
             raise StoreException(
                 f"the publish store {self.path} is not open; give it to a client, or call open(name)"
             )
-        last = self._segments[-1] if self._segments else None
-        path = self.path / f"{self.next_number:020}.seg"
         size = max(self.segment_bytes, least_bytes)
         if size >= 2**32:
             raise StoreException(f"a message of {least_bytes} bytes is too large for the publish store")
+        self.writer.seal()
+        number = self.next_number
+        last = self._segments[-1] if self._segments else None
+        path = self.path / f"{number:020}.seg"
+        if last is not None and last.path == path:
+            self._seal()  # the same file, without a record: nothing may write to its old map
         try:
-            if last is not None and last.following != self.next_number:
+            if last is not None and last.following != number:
                 _sync(self.path / "numbers")  # it explains the gap, also after a crash of the machine
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
@@ -334,34 +334,26 @@ class SegmentLog:
             finally:
                 os.close(fd)
         except OSError as error:
+            if last is not None and last.following == number:
+                self.writer.resume()  # a shorter message may have room
             raise StoreException(
                 f"the publish store {self.path} cannot allocate {size} bytes: {error}; it keeps its {self.count}"
                 " messages, and takes new ones when there is room"
             ) from error
         self._seal()
-        if last is not None and last.first == self.next_number:
-            self._segments.pop()  # the same file
-        segment = Segment(path, self.next_number, last.base + last.end if last is not None else 0)
+        if last is not None and last.path == path:
+            self._segments.pop()
+        segment = Segment(path, number, self.writer.total)
         self._segments.append(segment)
-        self._add_offset, self._map, self._limit = segment.offsets.append, data, size
-        self._unsynced |= {path, self.path}
+        self._unsynced.add(self.path)
+        self._attach(segment, data)
         self._remove_discarded()
 
     def discard_up_to(self, number: int) -> None:
         """Discard all frames up to a number. After one above all known ones, numbering continues above it."""
-        if number <= self.persisted:
-            return
-        self._note_persisted(number)
-        if number >= self.next_number:
-            self._seal()
-            self.next_number = number + 1
-        self._remove_discarded()
-
-    def _note_persisted(self, number: int) -> None:
         if number > self.persisted:
-            self.persisted = number
-            assert self._numbers is not None
-            self._numbers[_PERSISTED] = number
+            self.writer.discard(number, self._position(number + 1, self.writer.total))
+            self._remove_discarded()
 
     def _remove_discarded(self) -> None:
         while len(self._segments) > 1 and self._segments[0].following - 1 <= self.persisted:
@@ -378,7 +370,7 @@ class SegmentLog:
         """Return the frame with this number; None if it is not kept. Raises StoreException if it cannot be read."""
         if not self.persisted < number < self.next_number:
             return None
-        segment = self._segment_of(number)
+        segment = next(segment for segment in reversed(self._segments) if segment.first <= number)
         start = segment.offsets[number - segment.first] + RECORD_BYTES
         data = self._map if segment is self._segments[-1] and self._map is not None else self._mapped(segment)
         length, crc, _ = RECORD.unpack_from(data, start - RECORD_BYTES)

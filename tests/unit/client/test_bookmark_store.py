@@ -527,6 +527,18 @@ def test_a_message_that_arrives_after_a_later_one_is_not_passed_over(kind: str, 
     store.close()
 
 
+@pytest.mark.parametrize("kind", [FileBookmarkStore, RingBookmarkStore])
+def test_a_run_begins_at_the_lowest_number_that_is_not_discarded(kind: Any, tmp_path: Path) -> None:
+    """It arrived later than a higher one, because a subscription was replaced by one that begins earlier."""
+    with forgotten(lambda: kind(tmp_path / "b")) as store:
+        receive(store, "7|3|", "7|2|")
+        assert store.get_most_recent("S") == "7|2|"
+    again = kind(tmp_path / "b")
+    assert again.get_most_recent("S") == f"[7|2|:{END}]"
+    assert len(receive(again, "7|2|", "7|3|")) == 2
+    again.close()
+
+
 def test_a_persisted_bookmark_does_not_pass_over_a_message_that_arrives_after_it(tmp_path: Path) -> None:
     store = FileBookmarkStore(tmp_path / "s")
     (first,) = receive(store, "7|1|")

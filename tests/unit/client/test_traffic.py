@@ -98,6 +98,49 @@ def test_a_known_subscription_gets_messages_and_the_engine_the_rest(traffic: Mod
 
 
 @BOTH
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"c":"p","t":"a","sids":"1","bm":"1|2|","l":3}',
+        b'{"c":"p","topic":"a","sids":"1","bookmark":"1|2|","ts":"now","lp":"0","x":"","user_id":"{\xc3\xa9}"}',
+        b'{"c":"p","sids":"1","t":"a","bm":"1|2|"}',
+        b'{"c":"p","t":"z","sids":"1","bm":"1|2|","t":"a"}',
+        b'{"c":"p","t":"z","sids":"1","bm":"1|2|","topic":"a"}',
+        b'{"c":"p","t":"a","sids":"1","bm":"9|9|","bookmark":"1|2|"}',
+        b'{"c":"p","t":"a","sids":"1","bm":"9|9|","bm":"1|2|"}',
+        b'{"c":"p","t":"a","sids":"1","x":"\\"}","bm":"1|2|"}',
+        b'{"c":"p","t":"\\u0061","sids":"1","bm":"1|2|"}',
+        b'{"c":"p", "t":"a" ,"sids":"1","bm":"1|2|","l":-1}',
+        b'{"c":"p","t":"a","sids":"1","x":"%b","bm":"1|2|"}' % (b"x" * 70_000),
+    ],
+)
+def test_a_header_of_any_form_is_read_as_the_general_parser_does(traffic: ModuleType, header: bytes) -> None:
+    payload = header + b'{"t":"body","sids":"two"}'
+    seen = read(traffic, [len(payload).to_bytes(4, "big") + payload], ROUTES)
+    if seen != [("engine", payload)]:
+        body = payload[len(header) :]
+        assert seen == [("one", "a", "1|2|", body, body)]
+    assert parse_header(payload)[0]["topic"] == "a"
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"c":"p","t":"a","sids":"1","sids":"two"}',
+        b'{"c":"p","t":"a","sids":"1","c":"oof"}',
+        b'{"c":"p","t":"a","sids":"1","cmd":"oof"}',
+    ],
+)
+def test_a_header_whose_last_value_says_otherwise_is_not_of_that_subscription(
+    traffic: ModuleType, header: bytes
+) -> None:
+    """Of a repeated key, the last value counts (protocol.md §3)."""
+    seen = read(traffic, [len(header).to_bytes(4, "big") + header], ROUTES)
+    assert seen[0][0] in ("engine", "two")
+
+
+@BOTH
 def test_a_stream_cut_at_every_byte_gives_the_same(traffic: ModuleType) -> None:
     whole = b"".join([*STREAM[:-1], publish("two", b"e" * 50)])
     expected = read(traffic, [whole], ROUTES)

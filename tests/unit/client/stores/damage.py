@@ -35,8 +35,8 @@ def opened(path: Path, **options: Any) -> FilePublishStore:
     return store
 
 
-def die_at_step(step: int, module: str, work: Callable[[int], object]) -> tuple[bool, list[int]]:
-    """Run `work(fd)` in a forked child that dies before the n-th line it executes of a module.
+def die_at_step(step: int, modules: tuple[str, ...], work: Callable[[int], object]) -> tuple[bool, list[int]]:
+    """Run `work(fd)` in a forked child that dies before the n-th line it executes of some modules.
 
     Returns whether it died there, and the numbers that it had told on the descriptor.
     """
@@ -47,7 +47,7 @@ def die_at_step(step: int, module: str, work: Callable[[int], object]) -> tuple[
 
         def trace(frame: FrameType, event: str, arg: object) -> Any:
             nonlocal left
-            if not frame.f_code.co_filename.endswith(module):
+            if not frame.f_code.co_filename.endswith(modules):
                 return None
             if event == "line":
                 left -= 1

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 import amps.client.stores.segments
+from amps._core.client import traffic as compiled
 from amps.client import FilePublishStore, StoreCorruptException, StoreException, StoreFullException
+from amps.client.protocol import traffic_python
 from tests.unit.client.stores.damage import (
     SEGMENT_BYTES,
     START,
@@ -29,6 +31,15 @@ from tests.unit.client.stores.damage import (
 from tests.unit.client.talk import wait_for
 
 RECORD_BYTES = 16
+MODULES = ("stores/segments.py", "protocol/traffic_python.py")
+WRITERS = {"compiled": compiled.SegmentWriter, "python": traffic_python.SegmentWriter}
+in_python = pytest.mark.parametrize("writer", ["python"], indirect=True)
+
+
+@pytest.fixture(params=list(WRITERS), autouse=True)
+def writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs with the extension module and with its equivalent in Python."""
+    monkeypatch.setattr(amps.client.stores.segments, "SegmentWriter", WRITERS[request.param])
 
 
 def fill(store: FilePublishStore, count: int) -> None:
@@ -129,9 +140,9 @@ def test_a_record_torn_after_any_byte_is_dropped(tmp_path: Path) -> None:
     fill(store, 5)
     whole = segments(tmp_path / "s")[0].read_bytes()
     numbers = (tmp_path / "s" / "numbers").read_bytes()
-    start = store._log._end
+    start = store._log.writer.end
     fill(store, 1)
-    end = store._log._end
+    end = store._log.writer.end
     after = segments(tmp_path / "s")[0].read_bytes()
     store.close()
     body = start + RECORD_BYTES
@@ -196,7 +207,8 @@ def test_a_missing_segment_of_discarded_messages_is_not_damage(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("call", ["crc32", "_pack_into", "_add_offset"])
+@pytest.mark.parametrize("call", ["crc32", "_pack_record", "_add_offset"])
+@in_python
 def test_an_interrupted_append_adds_a_record_or_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, large: bool
 ) -> None:
@@ -212,7 +224,7 @@ def test_an_interrupted_append_adds_a_record_or_none(
 
     store = opened(tmp_path / "s")
     fill(store, 3)
-    owner = store._log if call == "_add_offset" else amps.client.stores.segments
+    owner = store._log.writer if call == "_add_offset" else traffic_python
     monkeypatch.setattr(owner, call, interrupting(getattr(owner, call)))
     with pytest.raises(KeyboardInterrupt):
         store.append(START, body_of(4))
@@ -304,7 +316,7 @@ def test_death_before_any_line_loses_nothing_that_was_accepted(tmp_path: Path) -
     alive = False
     while not alive:
         path = tmp_path / str(step)
-        dead, told = die_at_step(step, "stores/segments.py", lambda fd, path=path: scenario(path, fd))  # type: ignore[misc]
+        dead, told = die_at_step(step, MODULES, lambda fd, path=path: scenario(path, fd))  # type: ignore[misc]
         alive, died = not dead, died + dead
         accepted = {n for n in told if n > 0}
         begun = max([-n for n in told if n < 0], default=0)
@@ -358,7 +370,7 @@ def test_a_crash_of_the_machine_loses_only_what_no_fsync_covered(tmp_path: Path,
     fill(store, 100)
     store.sync(100)
     covered = store._log._segments[-1]
-    at = store._log._end
+    at = store._log.writer.end
     fill(store, 200)
     store._log.close()  # as if the process had died: nothing is covered any more
     files = segments(path)
