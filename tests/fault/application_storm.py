@@ -67,7 +67,7 @@ class Application:
         self._process.send_signal(number)
         status = self._process.wait(PATIENCE_S)
         self._reader.join()
-        assert status == (0 if number == signal.SIGTERM else -number)
+        assert status == (0 if number == signal.SIGTERM else -number), status
 
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -132,6 +132,8 @@ def application_storm(server: ServerProcess, directory: Path, seed: int, kinds: 
             history.append(kind or chance.choice(KINDS))
             strike(history[-1], applications, server, chance)
         applications.wait_for_progress(100)
+        told = len(publisher.told)  # the subscriber may have been behind: before its first message, SIGTERM kills it
+        wait_until(lambda: len(publisher.told) > told, PATIENCE_S, server.excerpt)
         publisher.end(signal.SIGTERM)
         with Client("reader", f"tcp://127.0.0.1:{server.port()}/amps/json") as reader:
             recorded: list[int] = []
