@@ -398,6 +398,11 @@ class QueueWorld(World):
             and not any(transport is None or transport.has_waiting for transport in self._transports)  # type: ignore[attr-defined]
         )
 
+    def _last_delay_ns(self) -> int:
+        """The latest time for which a message waits; the clock may have been set back by years since it was published."""
+        queues = self.watch.run.log.queues
+        return max((queue.delayed.get(at, 0) for queue in queues for at in queue.messages), default=0)
+
     def _left(self) -> str:
         queues = self.watch.run.durable_log.queues
         found = [
@@ -406,7 +411,7 @@ class QueueWorld(World):
         return "; ".join([*found, *[f"{one.name}: {one.store_of_commands}" for one in self.consumers]])
 
     def _drain_round(self) -> None:
-        self._clock_ns += ROUND_NS
+        self._clock_ns = max(self._clock_ns + ROUND_NS, self._last_delay_ns())
         while self._dead_transports:
             index = self._dead_transports.pop()
             self.server.runtime.control.set_transport_alive(index, False)

@@ -43,7 +43,7 @@ def test_queue_simulation_seeds(tmp_path: Path, batch: int) -> None:
     assert sum(world.watch.promises for world in worlds) > 10 * len(worlds)
     assert any(world.watch.received_barriers for world in worlds)
     assert sum(world.watch.decided_delayed for world in worlds) > 5 * len(worlds)
-    assert sum(world.watch.delays for world in worlds) > len(worlds)
+    assert sum(world.watch.delays for world in worlds) > 0
 
 
 @pytest.mark.parametrize(("machine", "stride"), [(False, 41), (True, 29)])

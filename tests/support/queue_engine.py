@@ -285,13 +285,7 @@ class QueueEngine:
         lowest = self.manager.undelivered_from
         queues = range(len(self._settings))
         states = [(queue, at, state) for queue in queues for at, state in self.manager.states(queue)]
-        waiting = [
-            (queue, at)
-            for queue, at, state in states
-            if state in (INACTIVE, AVAILABLE)
-            and not self._log[at].deliver_at_ns
-            and at not in self._recorded_delays[queue]
-        ]
+        waiting = [(queue, at) for queue, at, state in states if state in (INACTIVE, AVAILABLE)]
         new = [at for queue, at in waiting if (queue, at) not in self._delivered]
         if new:
             assert lowest is not None

@@ -26,6 +26,7 @@ cdef class DelayOrder:
         """settings: of the queue; see _QueueSettings in manager.pyi."""
         self.slots = arena.slots
         self.next_ns = NEVER
+        self.used = False
         self.cancel_ns = settings.cancel_delay_ns
         self.cancel_factor = settings.cancel_delay_factor
         self.cancel_max_ns = settings.cancel_delay_max_ns
@@ -42,6 +43,7 @@ cdef class DelayOrder:
         """Add a delayed message, whose slot has its state and time. delayed: number of delayed messages, with it."""
         if self.heap.count > 2 * delayed + STALE_MAX:
             self.gather()
+        self.used = True
         heap_push(&self.heap, self.slots[slot].lease_ns, self.slots[slot].position, slot, 0)
         self.next_ns = self.heap.entries[0].rank
         return 0

@@ -116,6 +116,7 @@ cdef class Cursor:
 cdef class DelayOrder:
     cdef QueueSlot* slots                  # of the arena
     cdef readonly uint64_t next_ns         # UNIX time at which the first delayed message becomes available; NEVER
+    cdef bint used                         # a message was delayed since the start
     cdef Heap heap                         # delayed messages, by that time
     cdef uint64_t cancel_ns                # delay of a message at its first cancel; 0 = none
     cdef double cancel_factor              # by which the delay grows with each further cancel

@@ -965,10 +965,11 @@ cdef class Queue:
         return 0
 
     cdef uint64_t undelivered_from(self) noexcept:
-        """A log position before which every message has been delivered at least once, or was delayed; not always the highest
-        such. NEVER: every message in the queue has been delivered or is delayed.
+        """A log position before which every message has been delivered at least once; not always the highest such. NEVER:
+        every message in the queue has been delivered, or is delayed.
         """
-        cdef uint32_t slot = self.everything.fresh  # in the order of the log; NO_SLOT with priorities
+        # In the order of the log; NO_SLOT with priorities.
+        cdef uint32_t slot = NO_SLOT if self.delays.used else self.everything.fresh
         if self.counters.depth + self.counters.inactive == self.counters.leased:
             return NEVER
         return self.slots[self.head if slot == NO_SLOT else slot].position
@@ -1035,7 +1036,8 @@ cdef class Queue:
                 if slot == NO_SLOT or self.slots[cursor.fresh].position < self.slots[slot].position:
                     slot = cursor.fresh
                 break
-            if state == SLOT_BARRIER or state == SLOT_INACTIVE:
+            # Inactive messages are behind all available ones, unless delayed ones became available there.
+            if state == SLOT_BARRIER or (state == SLOT_INACTIVE and not self.delays.used):
                 break
             cursor.fresh = self.next_slot(cursor.fresh)
         if (

@@ -35,6 +35,22 @@ def delayed_messages_do_not_fill_the_queue(make_subject: MakeSubject) -> None:
     assert harness.subject.next_delivery_ns(0) == AT_ONCE
 
 
+def a_delayed_message_passes_inactive_ones(make_subject: MakeSubject) -> None:
+    """queue_guarantees.md §1.4: those before it in the log do not hold it up, not even when it comes back."""
+    harness = Harness(make_subject, queue(target_depth=1, lease_ns=SECOND_NS))
+    first, inactive, delayed = harness.publish(), harness.publish(), harness.publish(delay_s=1)
+    harness.wait(1)
+    assert harness.available() == [first, delayed]
+    consumer, other = harness.subscribe(1), harness.subscribe(1)
+    assert harness.delivered() == [(consumer, first), (other, delayed)]
+    harness.ack(other, delayed, action="cancel")
+    assert harness.delivered() == [(other, delayed)]
+    harness.ack(other, delayed)
+    assert harness.delivered() == []
+    harness.ack(consumer, first)
+    assert [at for _, at in harness.delivered()] == [inactive]
+
+
 def acknowledging_a_delayed_message(make_subject: MakeSubject) -> None:
     """queue_guarantees.md §7, 5: by bookmark and by filter; `cancel` does nothing."""
     harness = Harness(make_subject, queue())
@@ -177,6 +193,7 @@ def a_delay_by_another_client(make_subject: MakeSubject) -> None:
 SCENARIOS: list[Scenario] = [
     a_delay_ends_at_its_time,
     delayed_messages_do_not_fill_the_queue,
+    a_delayed_message_passes_inactive_ones,
     acknowledging_a_delayed_message,
     expiring_before_its_time,
     the_order_of_delayed_messages,
