@@ -185,7 +185,8 @@ class QueueReader:
         for element in _OF_CANCELS[1:]:
             if section.has(element) and not section.has("CancelDelay"):
                 checker.error(
-                    section.where(element), f"{element} changes CancelDelay, which is missing; add it, or remove {element}"
+                    section.where(element),
+                    f"{element} changes CancelDelay, which is missing; add that, or remove {element}",
                 )
         if section.first("Semantics") != "at-most-once":
             return

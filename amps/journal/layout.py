@@ -48,7 +48,8 @@ ENTRY_LABELS = (
     "rep path",
 )
 _WIDTH = max(map(len, ENTRY_LABELS))
-_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key", "client name", "deliver at")}
+_FURTHER = ("sow key", "client name", "deliver at")
+_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, *_FURTHER)}
 PREFIXES = tuple(_PREFIXES.values())
 """The beginnings of the lines of an entry, before their values."""
 

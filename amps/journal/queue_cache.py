@@ -7,8 +7,8 @@ explains why that is correct). It is written under another name first, and is on
 Layout, all numbers little-endian: header: magic `AMPSOQCA` (8 bytes), version (4), CRC32C of the rest of the header
 (4), LogMark (4 x 8; its position is that at which the copying began). Then sections, each with a header: kind (4),
 flags (4), CRC32C of its content (4), 0 (4), length of its content (8). A QUEUE is a msgpack list, see CachedQueue. Its
-MESSAGES follow, as `copy_messages` makes them, with their width as flags (0 to 2). The last sections are PUBLISHERS, and END
-without content.
+MESSAGES follow, as `copy_messages` makes them, with their width as flags (0 to 2). The last sections are PUBLISHERS,
+and END without content.
 """
 
 import enum

@@ -132,7 +132,7 @@ def test_queues_delays_survive_a_death(start_server: StartServer, peers: Peers) 
 
 
 def test_queues_delays_are_counted(queueing: Queueing, port: int) -> None:
-    """queue_guarantees.md §7, 4: `delayed`, `depth` and `next_delivery` before and after; a query shows none of them."""
+    """queue_guarantees.md §7, 4: `delayed`, `depth`, `next_delivery` before and after; a query shows none of them."""
     later = now_ms() + HOUR_MS
     queueing.publish(1, not_before=later)
     queueing.publish(2, not_before=now_ms() + 400)

@@ -64,8 +64,8 @@ class Left:
 
 @dataclass
 class QueueContents:
-    """One queue: its messages by log position, the deferred acknowledgements with the time at which each lapses, and the
-    latest time until which each message that was ever delayed has to wait.
+    """One queue: its messages by log position, the deferred acknowledgements with the time at which each lapses, and
+    the latest time until which each message that was ever delayed has to wait.
     """
 
     messages: dict[int, Message] = field(default_factory=dict)
@@ -142,7 +142,9 @@ class QueueLog:
             if action == DELAYED:
                 assert position in queue.messages, f"{name} is delayed, and gone"
                 queue.delayed[position] = delay_end(until_ns)
-            message = queue.messages.get(position) if action == DELAYED else queue.messages.pop(position, None)
+            message = (
+                queue.messages.get(position) if action == DELAYED else queue.messages.pop(position, None)
+            )
             assert message is None or message.bookmark == name, f"{name} is not at {position}"
             if action == ANSWERED:
                 assert message is None, f"{name} has entered although its acknowledgement came before it"

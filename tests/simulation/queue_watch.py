@@ -324,7 +324,8 @@ class QueueWatch:
         """Check the order of deliveries.
 
         Messages that are delivered for the first time reach one subscription in the order of the log, unless they were
-        delayed or the queue has priorities. A subscription without a filter receives the first of all available messages.
+        delayed or the queue has priorities. A subscription without a filter receives the first of all available
+        messages.
         """
         run, queue = self.run, delivery.queue
         subscriber = run.subscribers[delivery.subscription]

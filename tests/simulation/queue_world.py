@@ -339,7 +339,11 @@ class QueueWorld(World):
             assert counts[DELAYED] == self._counter(number, "delayed")
             assert counts[AVAILABLE] + counts[LEASED] + counts[BARRIER] == self._counter(number, "depth")
             target = plan.config.target_queue_depth
-            prompt = [at for at, state in states if state in (AVAILABLE, LEASED, BARRIER) and at not in queue.delayed]
+            prompt = [
+                at
+                for at, state in states
+                if state in (AVAILABLE, LEASED, BARRIER) and at not in queue.delayed
+            ]
             assert target is None or len(prompt) <= target
             held += counts[LEASED] + counts[DELIVERED]
             for position, state in states:
@@ -399,7 +403,7 @@ class QueueWorld(World):
         )
 
     def _last_delay_ns(self) -> int:
-        """The latest time for which a message waits; the clock may have been set back by years since it was published."""
+        """The latest time for which a message waits; the clock may have been set back by years since then."""
         queues = self.watch.run.log.queues
         return max((queue.delayed.get(at, 0) for queue in queues for at in queue.messages), default=0)
 

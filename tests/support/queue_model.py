@@ -35,9 +35,9 @@ Where queues.md leaves a choice, the model does this:
 - A subscription that matches no queue (after a replace) has the limit that it requested.
 - A restart ends all subscriptions. Deferred acknowledgements survive with their age.
 
-Delays follow queue_guarantees.md §1 and §2. Time passes for them last, when inactive messages have become active. After a
-restart, a message that was ever delayed waits for its latest time again, which may be over: so the target depth does not
-hold it back.
+Delays follow queue_guarantees.md §1 and §2. Time passes for them last, when inactive messages have become active. After
+a restart, a message that was ever delayed waits for its latest time again, which may be over: so the target depth does
+not hold it back.
 """
 
 import enum
@@ -399,9 +399,7 @@ class QueueModel:
     def _may_touch(self, settings: QueueSettings, holder: Subscription, client: int) -> bool:
         return not settings.strict or holder.client == client
 
-    def _apply(
-        self, now_ns: int, queue: Queue, message: Message, action: Action, delay_ns: int = 0
-    ) -> bool:
+    def _apply(self, now_ns: int, queue: Queue, message: Message, action: Action, delay_ns: int = 0) -> bool:
         """Rows 9, 10, 12, 14 and 15 of §19. Return whether the message left the queue."""
         if message.state is State.DELIVERED:
             self._release(message)

@@ -108,7 +108,8 @@ class Subject(Protocol):
     ) -> None:
         """A message has been recorded, and enters the queues of `entries`.
 
-        Its own expiration is None if it was not given, and 0 if it never expires. `deliver_at_ns`: 0 if it has no delay.
+        Its own expiration is None if it was not given, and 0 if it never expires. `deliver_at_ns`: 0 if it has no
+        delay.
         """
 
     def subscribe(

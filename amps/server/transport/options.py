@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amps._core.delivery.delivery import PACE_BYTES, PACE_MESSAGES, PACE_SPEED
+from amps.config.units import DELAY_MAX_S
 from amps.expressions import ExpressionError
 from amps.expressions.parser import parse_expression
 from amps.expressions.syntax import Field, Path
@@ -72,9 +73,6 @@ LEGACY_HEADERS = (
 
 INTERVAL_S_MAX = 100 * 365 * 86400.0
 """A hundred years: longer than any useful interval, and in nanoseconds it fits into every counter."""
-
-DELAY_MAX_S = 3653 * 86400.0
-"""The longest delay of a message: ten years."""
 
 BACKLOG_MAX = 0xFFFFFFFF
 """More than a subscription can ever hold."""
@@ -279,8 +277,8 @@ class Acknowledgement(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgementOptions:
-    """Options of a `sow_delete`. `extension_s`: how long an extended lease lasts from now on. `delay_s`: after which time
-    cancelled messages come back; None: as the queue says.
+    """Options of a `sow_delete`. `extension_s`: how long an extended lease lasts from now on. `delay_s`: after which
+    time cancelled messages come back; None: as the queue says.
     """
 
     action: Acknowledgement = Acknowledgement.ACKNOWLEDGE

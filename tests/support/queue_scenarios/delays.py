@@ -28,7 +28,10 @@ def delayed_messages_do_not_fill_the_queue(make_subject: MakeSubject) -> None:
     plain = [harness.publish() for _ in range(3)]
     assert (harness.depth(), harness.subject.inactive(0)) == (2, 1)
     harness.wait(1)
-    assert (harness.depth(), harness.subject.inactive(0)) == (3, 1)  # also if the depth has reached the target
+    assert (harness.depth(), harness.subject.inactive(0)) == (
+        3,
+        1,
+    )  # also if the depth has reached the target
     assert harness.available() == [delayed[1], *plain[:2]]
     harness.wait(2)
     assert (harness.depth(), harness.subject.delayed(0)) == (5, [])
@@ -85,9 +88,7 @@ def the_order_of_delayed_messages(make_subject: MakeSubject) -> None:
     """queue_guarantees.md §7, 7: by their times, and then by the log or by priority."""
     harness = Harness(make_subject, queue(), queue("P", has_priority=True))
     delays_s = (2.0, 1.0, 2.0, 1.0)
-    messages = [
-        harness.publish(delay_s=delay_s, priority=number) for number, delay_s in enumerate(delays_s)
-    ]
+    messages = [harness.publish(delay_s=delay_s, priority=number) for number, delay_s in enumerate(delays_s)]
     plain, by_priority = harness.subscribe(10, queues=[0]), harness.subscribe(10, queues=[1])
     harness.wait(1)
     assert [at for to, at in harness.delivered() if to == plain] == [messages[1], messages[3]]
