@@ -369,7 +369,7 @@ class QueueModel:
         return min(int(own_ns), settings.cancel_delay_max_ns)
 
     def _refill(self, now_ns: int, queue: Queue) -> None:
-        """Rows 1 to 4 and 6 of §19: new messages become active, oldest first, up to the target depth (§13)."""
+        """Rows 1 to 4 and 6 of queues.md §19: new messages become active, oldest first, up to the target (§13)."""
         target = queue.settings.target_depth
         for message in [one for one in queue.messages if one.state is State.INACTIVE]:
             if target is not None and queue.depth >= target:

@@ -45,7 +45,7 @@ cdef class DelayOrder:
             self.gather()
         self.used = True
         heap_push(&self.heap, self.slots[slot].lease_ns, self.slots[slot].position, slot, 0)
-        self.next_ns = self.heap.entries[0].rank
+        self.drop_stale()  # it may have had another time before
         return 0
 
     cdef uint32_t take(self, uint64_t now_ns) noexcept:
@@ -59,7 +59,7 @@ cdef class DelayOrder:
         return slot
 
     cdef void drop_stale(self) noexcept:
-        """Drop stale entries at the top. Call it when a delayed message has left the queue."""
+        """Drop stale entries at the top. Called when a delayed message has left the queue, or has got another time."""
         while self.heap.count and not self.waits(&self.heap.entries[0]):
             heap_pop(&self.heap)
         self.next_ns = self.heap.entries[0].rank if self.heap.count else NEVER

@@ -245,10 +245,10 @@ class QueueView:
     def _line(self, number: int, row: Mapping[str, int], now_ns: int) -> str:
         queue = self._queues[number]
         behind_s = self._seconds_behind(number, row["oldest_position"], now_ns)
+        delayed = f"delayed {row['delayed']}, next_delivery {next_delivery(row)}, " if row["delayed"] else ""
         # A name may contain any characters, but must not start a new record.
         return (
-            f"{queue_id(queue)!a}: queue_depth {row['depth']}, inactive {row['inactive']}, "
-            f"delayed {row['delayed']}, next_delivery {next_delivery(row) or '-'}, "
+            f"{queue_id(queue)!a}: queue_depth {row['depth']}, inactive {row['inactive']}, {delayed}"
             f"backlog {row['leased'] + row['delivered']}, subscriptions {row['members']}, "
             f"inserted {row['insert_count']}, deleted {row['delete_count']}, "
             f"expired_leases {row['expired_leases']}, deferred_acks {row['deferred']}, "
