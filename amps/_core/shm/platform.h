@@ -31,12 +31,6 @@ static inline uint64_t monotonic_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static inline uint64_t realtime_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* CPU time of the calling thread. The call takes ten times as long as monotonic_ns, because it enters the kernel. */
 static inline uint64_t thread_time_ns(void) {
     struct timespec used;

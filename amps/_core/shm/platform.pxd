@@ -14,7 +14,6 @@ cdef extern from "platform.h" nogil:
     void release_fence()
     void spin_pause()
     uint64_t monotonic_ns()
-    uint64_t realtime_ns()
     uint64_t thread_time_ns()
     void debug_assert(bint condition)
     uint32_t crc32c(const void* data, size_t length)

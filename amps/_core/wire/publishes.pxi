@@ -17,10 +17,12 @@
 cimport cython
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.math cimport ceil
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from amps._core.expressions.functions cimport unix_seconds
 from amps._core.expressions.machine cimport EvaluationContext, FilterSet
 from amps._core.journal.record cimport (
     EXTENSION_CLIENT,
@@ -38,7 +40,7 @@ from amps._core.journal.record cimport (
     put_extension,
 )
 from amps._core.shm.memory cimport ControlPage, Ring
-from amps._core.shm.platform cimport debug_assert, load_relaxed, realtime_ns
+from amps._core.shm.platform cimport debug_assert, load_relaxed
 from amps._core.wire.framing cimport (
     FIELD_ACK_TYPE,
     FIELD_BOOKMARK,
@@ -345,7 +347,7 @@ cdef class Ingress:
         """UNIX time until which the current frame, which has a valid delay, is delayed; whole milliseconds, rounded up."""
         cdef uint64_t number = 0
         if field_u64(&self.view, FIELD_DELAY, &number) == 0:
-            number += (realtime_ns() + NS_PER_MS - 1) // NS_PER_MS
+            number += <uint64_t>ceil(unix_seconds() * 1000.0)
         else:
             field_u64(&self.view, FIELD_NOT_BEFORE, &number)
         return number * NS_PER_MS
