@@ -47,8 +47,9 @@ cdef enum QueueReason:
 cdef packed struct QueueAcknowledgementHeader:
     uint32_t action                # QueueAction
     uint32_t count                 # of entries
-    uint64_t extension_ns          # QUEUE_EXTEND_LEASE: of the lease. QUEUE_CANCEL: the delay, 0 = that of the queue.
-                                   # QUEUE_DELAYED: UNIX time at which the messages become available
+    # QUEUE_EXTEND_LEASE: of the lease. QUEUE_CANCEL: the delay, 0 = that of the queue. QUEUE_DELAYED: UNIX time at
+    # which the messages become available.
+    uint64_t extension_ns
     uint64_t searched_until        # the journal was searched up to here for entries without a position; later 0
     uint32_t token                 # not 0: the core answers the transport with the counts; 0 in the journal
     uint32_t unused

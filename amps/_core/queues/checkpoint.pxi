@@ -131,8 +131,8 @@ cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
 def restore_messages(
     Queue queue not None, copy, int width, publishers, uint64_t from_position
 ):
-    """Let the messages of a copy of that width enter a queue, behind its messages. Messages before `from_position`, which are in no
-    journal any more, are skipped. publishers: a publisher table. Raises CopyDamaged, QueueMemoryFull.
+    """Let the messages of a copy of that width enter a queue, behind its messages. Messages before `from_position`,
+    which are in no journal any more, are skipped. publishers: a publisher table. Raises CopyDamaged, QueueMemoryFull.
     """
     cdef const unsigned char[::1] stored_bytes = copy
     cdef const unsigned char[::1] publisher_bytes = publishers

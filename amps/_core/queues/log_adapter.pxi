@@ -184,8 +184,8 @@ cdef class LogAdapter:
     # --- decisions of the queues ----------------------------------------------------------------------
 
     cdef bytearray removal_record(self, uint32_t* queue, uint64_t* count):
-        """Make a record of the first removals not yet in the journal, all of the same queue and action, and delayed until the
-        same time. Sets queue and count. There must be at least one removal.
+        """Make a record of the first removals not yet in the journal, all of the same queue and action, and of the same
+        time of a delay. Sets queue and count. There must be at least one removal.
         """
         cdef Removal* removals = self.manager.output.removals
         cdef uint64_t limit = min(self.manager.output.removal_count, <uint64_t>ENTRIES_MAX)

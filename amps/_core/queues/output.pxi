@@ -132,8 +132,8 @@ cdef class QueueOutput:
         return taken
 
     def take_removals(self):
-        """Take out all removals: [(queue, action, publisher id, sequence, position, reasons, UNIX time in ns until which
-        the message is delayed)].
+        """Take out all removals: [(queue, action, publisher id, sequence, position, reasons, UNIX time in ns until
+        which the message is delayed)].
         """
         cdef uint64_t at
         cdef Removal* item

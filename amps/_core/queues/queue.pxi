@@ -136,8 +136,8 @@ cdef class Queue:
         return due
 
     cdef int pass_time(self, uint64_t now_ns) except -1:
-        """End leases, then expire messages, then forget deferred acknowledgements, then end delays, then end the wait for
-        filters. Not all delays may end at once: then it is due again.
+        """End leases, then expire messages, then forget deferred acknowledgements, then end delays, then end the wait
+        for filters. Not all delays may end at once: then it is due again.
         """
         self.now_ns = now_ns
         if self.lease_due_ns <= now_ns:
@@ -328,17 +328,17 @@ cdef class Queue:
     # === messages enter, wait, run out of time, and leave ========================================================
     #
     # A message enters once (`enqueue`; a log position that was seen before is ignored). It is then available, a
-    # barrier, delayed, or inactive if the queue has reached its target depth. It leaves when it is acknowledged, delivered at
-    # most once, or expired. Most messages expire in the order of the log (`expiry_next`), the others by a heap
-    # (`expiries`). An acknowledgement may come before its message is active, or before it is in the queue: then it is
-    # kept for a while (`deferred`). The number of those without a message is limited, per client and for all queues
+    # barrier, delayed, or inactive if the queue has reached its target depth. It leaves when it is acknowledged,
+    # delivered at most once, or expired. Most messages expire in the order of the log (`expiry_next`), the others by a
+    # heap (`expiries`). An acknowledgement may come before its message is active, or before it is in the queue: then it
+    # is kept for a while (`deferred`). The number of those without a message is limited, per client and for all queues
     # (`QueueShared.may_defer`).
     #
     # Each change that may allow a delivery marks the queue dirty, and the queue manager serves it.
     #
     # Invariants
-    # - A message has one state. `depth` counts those that are active (available, leased, barriers), `delayed` those that
-    #   wait for a time, `inactive` the others, the first of which is at or behind `inactive_next`.
+    # - A message has one state. `depth` counts those that are active (available, leased, barriers), `delayed` those
+    #   that wait for a time, `inactive` the others, the first of which is at or behind `inactive_next`.
     # - A waiting message that can expire is at or behind `expiry_next`, or in `expiries`. A leased or inactive message
     #   is checked when it comes back or becomes active.
     # - `expected_ns` is the time of the queue's timer; nothing is due before it.
@@ -384,8 +384,8 @@ cdef class Queue:
         return self.place(number, message.is_barrier, message.deliver_at_ns)
 
     cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns) except -1:
-        """Set the state of a message whose slot is filled otherwise, and make it known to the parts of the queue. A barrier
-        is not delayed.
+        """Set the state of a message whose slot is filled otherwise, and make it known to the parts of the queue. A
+        barrier is not delayed.
         """
         cdef QueueSlot* slot = &self.slots[number]
         if self.everything.fresh == NO_SLOT and not self.has_priority:
@@ -806,8 +806,8 @@ cdef class Queue:
         return 0
 
     cdef int give_back(self, uint32_t slot, bint cancelled, uint64_t delay_ns) except -1:
-        """Return a message to the queue after its lease, at once or after a delay, or expire it (queues.md §11, `ret`). 1: it
-        has expired.
+        """Return a message to the queue after its lease, at once or after a delay, or expire it (queues.md §11, `ret`).
+        1: it has expired.
         """
         cdef uint32_t reasons = 0
         if self.slots[slot].expires_ns <= self.now_ns:
@@ -965,8 +965,8 @@ cdef class Queue:
         return 0
 
     cdef uint64_t undelivered_from(self) noexcept:
-        """A log position before which every message has been delivered at least once; not always the highest such. NEVER:
-        every message in the queue has been delivered, or is delayed.
+        """A log position before which every message has been delivered at least once; not always the highest such.
+        NEVER: every message in the queue has been delivered, or is delayed.
         """
         # In the order of the log; NO_SLOT with priorities.
         cdef uint32_t slot = NO_SLOT if self.delays.used else self.everything.fresh

@@ -311,7 +311,7 @@ cdef class QueueManager:
         self, uint32_t queue_number, uint64_t position, bookmark, uint64_t timestamp_ns, expiration_s, uint64_t now_ns,
         priority=None, is_barrier=False, uint64_t deliver_at_ns=0
     ):
-        """Let a message enter a queue. expiration_s: None if the message has none. deliver_at_ns: 0 = it is not delayed."""
+        """Let a message enter a queue. expiration_s: None if it has none. deliver_at_ns: 0 = it is not delayed."""
         cdef NewMessage message
         message.position = position
         message.publisher_id, message.sequence = bookmark

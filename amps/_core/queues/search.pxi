@@ -1,8 +1,8 @@
 # Searches a queue for messages that match a filter, to acknowledge or to return them (queues.md §8.1, §14.1).
 #
 # Only active messages match (available ones, waiting barriers, and leased ones), and delayed ones. Leased and delayed
-# messages are acknowledged, but not returned. A message that enters or leaves during the search may be found or not. The core acknowledges the found
-# messages that are still in the queue when it receives the result.
+# messages are acknowledged, but not returned. A message that enters or leaves during the search may be found or not.
+# The core acknowledges the found messages that are still in the queue when it receives the result.
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t

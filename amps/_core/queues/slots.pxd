@@ -32,8 +32,9 @@ cdef packed struct QueueSlot:
     uint64_t position              # log position of the message's record; rises from slot to slot of a queue
     uint64_t sequence              # second part of its bookmark
     uint64_t expires_ns            # UNIX time from which on it may not be delivered; NEVER
-    uint64_t lease_ns              # while leased: UNIX time at which the lease ends, or began if it has no end; while
-                                   # delayed: UNIX time at which the message becomes available
+    # UNIX time. While leased: at which the lease ends, or began if it has no end. While delayed: at which the message
+    # becomes available.
+    uint64_t lease_ns
     uint64_t priority
     uint32_t publisher             # number of the first part of its bookmark
     uint32_t holder                # number of the membership that holds it, while leased or delivered

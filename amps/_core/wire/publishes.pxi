@@ -344,7 +344,7 @@ cdef class Ingress:
         return field_u64(&self.view, FIELD_NOT_BEFORE, &number) == 0 and number <= NOT_BEFORE_MS_MAX
 
     cdef uint64_t deliver_at_ns(self) noexcept nogil:
-        """UNIX time until which the current frame, which has a valid delay, is delayed; whole milliseconds, rounded up."""
+        """UNIX time until which the current frame, whose delay is valid, is delayed; whole milliseconds, rounded up."""
         cdef uint64_t number = 0
         if field_u64(&self.view, FIELD_DELAY, &number) == 0:
             number += <uint64_t>ceil(unix_seconds() * 1000.0)
