@@ -15,6 +15,7 @@ from tests.support.peers import Peers
 from tests.support.ports import release_port, reserve_port
 from tests.support.queues import Queueing, acknowledge, bodies, counts, options, query, queue_xml, quiet
 from tests.support.server import StartServer, wait_until
+from tests.support.services import action, do, on
 
 HOUR_MS = 3_600_000
 
@@ -253,3 +254,16 @@ def test_queues_delays_are_shown_by_the_journal_tools(queueing: Queueing) -> Non
     path = queueing.server.journals()[0]
     command = [sys.executable, "-P", "-m", "amps.cli.utilities.journal_dump", str(path)]
     assert b"deliver at" in subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
+
+
+def test_queues_delays_of_messages_that_an_action_publishes(start_server: StartServer, peers: Peers) -> None:
+    """queue_guarantees.md §1.11: messages that recur, each with a delay."""
+    published = do("publish-message", Topic="T", MessageType="json", Data='{"id":1}', Delay="150ms")
+    made = action(on("schedule", Every="1s", Name="recurring"), published)
+    given = options(queue_xml("Q", "T"))
+    given["instance_xml"] += f"<Actions>{made}</Actions>"
+    queueing = Queueing(start_server(**given), peers)
+    consumer = queueing.consumer()
+    for message in consumer.receive_published(2):
+        assert now_ms() >= int(message["not_before"])
+        assert message.body == bodies(1)[0]
