@@ -113,3 +113,20 @@ class PositiveNumber(click.ParamType[float]):
 
 
 POSITIVE_NUMBER = PositiveNumber()
+
+
+class Delay(click.ParamType[float]):
+    """The delay of a message in seconds, given as an interval such as 500ms."""
+
+    name = "interval"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from amps.config.units import read_delay
+
+        try:
+            return read_delay(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+DELAY = Delay()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from amps.cli.connection import FILE, HEADER_TEXT, Connection, connection_options
-from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
+from amps.cli.options import DELAY, POSITIVE_NUMBER, HelpfulCommand, option
 from amps.cli.publishing import ReliablePublisher
 from amps.cli.records import RecordError, RecordSource
 
@@ -113,6 +113,12 @@ def meter() -> Iterator[Meter]:
     help="Decimal code of the byte between messages.",
 )
 @option("delta", is_flag=True, help="Publish changed fields of records (delta_publish).")
+@option(
+    "delay",
+    "delay_s",
+    type=DELAY,
+    help="Queues deliver each message only after this time, for example 500ms, 30s or 2h. Subscribers get it at once.",
+)
 @option("rate", type=POSITIVE_NUMBER, help="Messages per second; .25 is one in 4 s.")
 @option(
     "timeout",
@@ -130,6 +136,7 @@ def publish(
     files: tuple[Path, ...],
     delimiter: int,
     delta: bool,
+    delay_s: float | None,
     rate: float | None,
     timeout_s: float,
 ) -> None:
@@ -143,6 +150,7 @@ def publish(
     ]
     publisher = ReliablePublisher(lambda store: connection.client(publish_store=store), reconnect_s=timeout_s)
     publisher.open()
+    delay_ms = None if delay_s is None else round(delay_s * 1000)
     started = time.monotonic()
     try:
         with meter() as shown:
@@ -150,7 +158,7 @@ def publish(
             for source in sources:
                 for record in source:
                     pace.wait(publisher.published, publisher.require_progress)
-                    publisher.publish(topic, record, delta=delta)
+                    publisher.publish(topic, record, delta=delta, delay_ms=delay_ms)
                     if rate is not None or publisher.published % LOOK_EVERY == 0:
                         shown.show(sources, publisher)
                 if source.left_out:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from amps.client import Client, Message
+from amps.client import Client, Command, Message
 from amps.client.blocking.deadlines import left_until
 from amps.client.errors import ConnectionException, DisconnectedException, TimedOutException
 from amps.client.servers.rivals import Rivals
@@ -69,10 +69,11 @@ class ReliablePublisher:
         """Close the client; unacknowledged messages are dropped."""
         self.client.close(timeout=0)
 
-    def publish(self, topic: str, data: bytes, *, delta: bool = False) -> None:
+    def publish(self, topic: str, data: bytes, *, delta: bool = False, delay_ms: int | None = None) -> None:
         """Publish one message; return when it is in the store and, if the server is connected, queued for sending.
 
-        With `delta`, it has only the changed fields of a record. A server that accepts no messages for `reconnect_s`
+        With `delta`, it has only the changed fields of a record. `delay_ms`: queues deliver it after that time.
+        A server that accepts no messages for `reconnect_s`
         counts as lost.
         """
         while True:
@@ -80,7 +81,12 @@ class ReliablePublisher:
             if before[0] == self.published:
                 self._progress_at = time.monotonic()  # no message was waiting
             try:
-                if delta:
+                if delay_ms is not None:
+                    command = Command(
+                        "delta_publish" if delta else "publish", topic, data=data, delay=delay_ms
+                    )
+                    self.client.send(command, timeout=self.reconnect_s)
+                elif delta:
                     self.client.delta_publish(topic, data, timeout=self.reconnect_s)
                 else:
                     self.client.publish(topic, data, timeout=self.reconnect_s)

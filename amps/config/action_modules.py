@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from amps.config.readers import off_or_later, read_text
 from amps.config.schedules import read_schedule
-from amps.config.units import read_count, read_fraction, read_interval, shown
+from amps.config.units import read_count, read_delay, read_fraction, read_interval, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +207,7 @@ STEPS: Final[Mapping[str, ModuleDescription]] = {
         {
             **_T,
             "Data": _TEXT,
+            "Delay": Option(read_delay),
             "Delta": Option(off_or_later("delta publishes, which need SOW topics")),
             "UpdateOnly": Option(off_or_later("delta publishes, which need SOW topics")),
         }

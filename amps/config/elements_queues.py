@@ -7,13 +7,14 @@ the defaults that depend on other elements.
 from amps.config.model_queues import EPOCH, RecoveryPoint
 from amps.config.readers import one_of, read_text
 from amps.config.schema import Block, Leaf, Synonym
-from amps.config.units import read_boolean, read_count, read_interval, shown
+from amps.config.units import read_boolean, read_count, read_delay, read_interval, shown
 from amps.journal.bookmark_text import read_message_bookmark, read_moment_us
 
 COUNT_MAX = 2**31 - 1
 """The maximum of a limit: counters have 32 bits, signed or unsigned."""
 
 SHORTEST_S = 1e-9
+FACTOR_MAX = 100
 TARGET_DEPTH_MIN = 1000
 DEFERRED_ACK_EXPIRATION_S = 86400.0
 QUEUE_DELIVERY_FLUSH_INTERVAL_S = 250e-6
@@ -34,6 +35,25 @@ def read_period(text: str) -> float:
     if period_s < SHORTEST_S:
         raise ValueError(f"{shown(text)} is no time at all; write 1ns or more, or leave the element out")
     return period_s
+
+
+def read_cancel_delay(text: str) -> float:
+    """Read the delay of cancelled messages in seconds: a period of at most ten years."""
+    read_period(text)
+    return read_delay(text)
+
+
+def read_factor(text: str) -> float:
+    """Read a number from 1 to FACTOR_MAX, by which a delay grows."""
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1 <= factor <= FACTOR_MAX:
+        raise ValueError(
+            f"{shown(text)} is no number from 1 to {FACTOR_MAX}; write such a number, for example 2"
+        )
+    return factor
 
 
 def read_limit(text: str) -> int:
@@ -95,6 +115,9 @@ _QUEUE = Block(
         "Leasing": Leaf(one_of("strict", "sublet"), default="sublet"),
         "MaxDeliveries": Leaf(read_tries, default=0),
         "MaxCancels": Leaf(read_tries, default=0),
+        "CancelDelay": Leaf(read_cancel_delay),
+        "CancelDelayFactor": Leaf(read_factor),
+        "CancelDelayMax": Leaf(read_cancel_delay),
         "Priority": _EXPRESSION,
         "BarrierExpression": _EXPRESSION,
         "FileBackedMetadata": Leaf(

@@ -31,6 +31,7 @@ class RecoveryPoint:
 
 
 EPOCH = RecoveryPoint("epoch", "epoch")
+CANCEL_DELAY_MAX_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,9 @@ class QueueConfig:
     leasing: Leasing = "sublet"
     max_deliveries: int = 0
     max_cancels: int = 0
+    cancel_delay_s: float | None = None
+    cancel_delay_factor: float = 1.0
+    cancel_delay_max_s: float = CANCEL_DELAY_MAX_S
     priority: str | None = None
     barrier_expression: str | None = None
     target_queue_depth: int | None = None

@@ -16,7 +16,7 @@ from amps.config.document import Node
 from amps.config.findings import Severity
 from amps.config.message_types import check_message_type
 from amps.config.model import TransactionLogConfig
-from amps.config.model_queues import QueueConfig, QueueKind
+from amps.config.model_queues import CANCEL_DELAY_MAX_S, QueueConfig, QueueKind
 from amps.config.schema import Checker, Section
 from amps.config.topics import LoggedTopics
 from amps.config.units import shown
@@ -33,6 +33,7 @@ _EXCLUSIVE = (
     ("TargetQueueDepth", "BarrierExpression"),
 )
 _AT_LEAST_ONCE_ONLY = ("LeasePeriod", "Leasing", "MaxDeliveries", "MaxCancels")
+_OF_CANCELS = ("CancelDelay", "CancelDelayFactor", "CancelDelayMax")
 _EXPRESSIONS = (
     ("Filter", Usage.FILTER, "this filter"),
     ("BarrierExpression", Usage.FILTER, "this barrier expression"),
@@ -141,6 +142,9 @@ class QueueReader:
             leasing=section.first("Leasing"),
             max_deliveries=section.first("MaxDeliveries"),
             max_cancels=section.first("MaxCancels"),
+            cancel_delay_s=section.first("CancelDelay"),
+            cancel_delay_factor=section.first("CancelDelayFactor") or 1.0,
+            cancel_delay_max_s=section.first("CancelDelayMax") or CANCEL_DELAY_MAX_S,
             priority=section.first("Priority"),
             barrier_expression=section.first("BarrierExpression"),
             target_queue_depth=section.first("TargetQueueDepth"),
@@ -178,8 +182,20 @@ class QueueReader:
                 checker.error(
                     section.where(one), f"{one} cannot be used together with {other}; remove one of them"
                 )
+        for element in _OF_CANCELS[1:]:
+            if section.has(element) and not section.has("CancelDelay"):
+                checker.error(
+                    section.where(element),
+                    f"{element} changes CancelDelay, which is missing; add that, or remove {element}",
+                )
         if section.first("Semantics") != "at-most-once":
             return
+        for element in _OF_CANCELS:
+            if section.has(element):
+                checker.error(
+                    section.where(element),
+                    f"{element} needs at-least-once: a message delivered at most once does not come back; remove it",
+                )
         if section.first("FairnessModel") not in (None, "round-robin"):
             checker.error(
                 section.where("FairnessModel"),

@@ -30,6 +30,8 @@ _FALSE = frozenset({"false", "disabled", "0", "no", "off"})
 
 INTERVAL_S_MAX = 100 * 365 * 86400
 """The longest interval; in nanoseconds it still fits into a signed 64-bit integer."""
+DELAY_MAX_S = 3653 * 86400.0
+"""The longest delay of a message: ten years."""
 
 _LARGEST = 10**30  # larger than any useful value; keeps huge exponents out of the arithmetic
 
@@ -63,6 +65,14 @@ def read_interval(text: str) -> float:
     if interval_s > INTERVAL_S_MAX:
         raise ValueError(f"{shown(text)} is longer than a hundred years; write {wanted}")
     return interval_s
+
+
+def read_delay(text: str) -> float:
+    """Read the delay of a message: an interval of up to DELAY_MAX_S; return seconds."""
+    delay_s = read_interval(text)
+    if delay_s > DELAY_MAX_S:
+        raise ValueError(f"{shown(text)} is longer than the maximum of ten years; write 3650d or less")
+    return delay_s
 
 
 def read_size(text: str) -> int:

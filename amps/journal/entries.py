@@ -75,6 +75,8 @@ class Entry(NamedTuple):
     """Log position of the previous record of the same key; None: the record does not have it."""
     client_id: int
     """Name id of the client that published it; 0: no client did."""
+    deliver_at_ns: int | None
+    """UNIX time in ns before which no queue delivers the message; None: it is not delayed."""
 
     @property
     def kind_name(self) -> str:

@@ -194,6 +194,7 @@ def _frame(message_type: bytes) -> bytes:
                 b"",
                 None,
                 0,
+                1,
             )
         )
         for kind in (0, *KIND_NAMES)

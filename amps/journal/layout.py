@@ -48,7 +48,8 @@ ENTRY_LABELS = (
     "rep path",
 )
 _WIDTH = max(map(len, ENTRY_LABELS))
-_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key", "client name")}
+_FURTHER = ("sow key", "client name", "deliver at")
+_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, *_FURTHER)}
 PREFIXES = tuple(_PREFIXES.values())
 """The beginnings of the lines of an entry, before their values."""
 
@@ -101,8 +102,9 @@ def _extent(survey: Survey) -> str:
 def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> bytes:
     """The text of a whole entry, without the line of underscores before it.
 
-    `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. The SOW key and the
-    client name are not in the documented layout. They follow at the end if they are known.
+    `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. The SOW key, the
+    client name and the time until which it is delayed are not in the documented layout. They follow at the end if they
+    are known.
     """
     return b"".join(
         b"%b%b\n" % (_PREFIXES[label], value)
@@ -151,4 +153,6 @@ def _lines(entry: Entry, local: bool) -> list[tuple[str, bytes]]:
         lines.append(("sow key", b"[%b]" % entry.sow_key))
     if entry.client_name:
         lines.append(("client name", b"[%b]" % entry.client_name))
+    if entry.deliver_at_ns:
+        lines.append(("deliver at", iso8601(entry.deliver_at_ns, local=local).encode()))
     return lines

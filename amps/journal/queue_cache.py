@@ -7,8 +7,8 @@ explains why that is correct). It is written under another name first, and is on
 Layout, all numbers little-endian: header: magic `AMPSOQCA` (8 bytes), version (4), CRC32C of the rest of the header
 (4), LogMark (4 x 8; its position is that at which the copying began). Then sections, each with a header: kind (4),
 flags (4), CRC32C of its content (4), 0 (4), length of its content (8). A QUEUE is a msgpack list, see CachedQueue. Its
-MESSAGES follow, as `copy_messages` makes them, with flag 1 if they are wide. The last sections are PUBLISHERS, and END
-without content.
+MESSAGES follow, as `copy_messages` makes them, with their width as flags (0 to 2). The last sections are PUBLISHERS,
+and END without content.
 """
 
 import enum
@@ -30,7 +30,6 @@ MAGIC = b"AMPSOQCA"
 VERSION = 1
 _HEADER = struct.Struct("<8sII")
 _SECTION = struct.Struct("<IIIIQ")
-_WIDE = 1
 
 
 class QueueCacheDamaged(ValueError):
@@ -67,7 +66,8 @@ class Section:
     """One part of the file."""
 
     kind: Kind
-    wide: bool
+    width: int
+    """Of its messages, see `copy_messages`; an unknown one is refused when they are restored."""
     content: memoryview
 
     def queue(self) -> CachedQueue:
@@ -84,9 +84,9 @@ def header_bytes(mark: LogMark) -> bytes:
     return _HEADER.pack(MAGIC, VERSION, checksum(body)) + body
 
 
-def section_bytes(kind: Kind, content: bytes = b"", wide: bool = False) -> bytes:
+def section_bytes(kind: Kind, content: bytes = b"", width: int = 0) -> bytes:
     """A section as stored in the file."""
-    return _SECTION.pack(kind, _WIDE if wide else 0, checksum(content), 0, len(content)) + content
+    return _SECTION.pack(kind, width, checksum(content), 0, len(content)) + content
 
 
 def queue_bytes(queue: CachedQueue) -> bytes:
@@ -185,5 +185,5 @@ class QueueCacheReader:
                 kind = Kind(number)
             except ValueError as problem:
                 raise QueueCacheDamaged(f"there is a section of unknown kind at offset {at}") from problem
-            yield Section(kind, bool(flags & _WIDE), content)
+            yield Section(kind, flags, content)
             at = begin + length

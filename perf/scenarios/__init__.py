@@ -13,6 +13,7 @@ from perf.scenarios.live_latency import LiveLatency
 from perf.scenarios.many_replays import ManyReplays
 from perf.scenarios.publish_persist import PublishPersist
 from perf.scenarios.publish_singly import PublishSingly
+from perf.scenarios.queue_delays import QueueDelays
 from perf.scenarios.queue_depth import QueueDepth
 from perf.scenarios.queue_latency import QueueLatency
 from perf.scenarios.queue_restart import QueueRestart
@@ -35,6 +36,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         QueueThroughput(),
         QueueLatency(),
         QueueDepth(),
+        QueueDelays(),
         QueueRestart(),
         QueueTopics(),
         FilterLibraries(),

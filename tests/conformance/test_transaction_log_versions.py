@@ -18,13 +18,13 @@ from tests.support.utilities import run
 
 VERSION_OFFSET = 8
 """Offset in the header of a journal: docs/files.md."""
-OTHER = "written by a newer server: a journal of format version 3, and this program reads version 2"
+OTHER = "written by a newer server: a journal of format version 4, and this program reads versions 2 to 3"
 REMEDY = "use the release of amps-server that wrote it"
 DAMAGE = ("damaged", "checksum", "amps journal verify", "restore")
 """Words that would make an operator search for damage."""
 
 
-def make_other(path: Path, version: int = 3) -> None:
+def make_other(path: Path, version: int = 4) -> None:
     """Change the version number of a journal, as if another release had written it."""
     with path.open("r+b") as file:
         file.seek(VERSION_OFFSET)
@@ -73,7 +73,7 @@ def test_transaction_log_33_a_start_says_that_a_journal_is_of_another_version(
 def test_transaction_log_33_a_journal_of_the_first_version_is_of_an_older_server(server: ServerProcess) -> None:
     """transaction_log.md §20, 33."""
     make_other(server.journals()[0], 1)
-    older = "written by an older server: a journal of format version 1, and this program reads version 2"
+    older = "written by an older server: a journal of format version 1, and this program reads versions 2 to 3"
     check_named(server.start_refused(), server.journals()[0], older)
 
 
@@ -132,6 +132,25 @@ def test_transaction_log_12_journal_commands_say_that_a_journal_is_of_another_ve
     assert OTHER in said
     assert REMEDY in said
     assert "damaged at" not in said
+
+
+def test_journals_of_the_version_without_delays_are_continued(
+    server: ServerProcess, peers: Peers
+) -> None:
+    """docs/files.md: they are read, and an older server then refuses the one in use, which may have delays now."""
+    journals = server.journals()
+    for path in journals:
+        make_other(path, 2)
+    server.start()
+    reader = peers.logged_on(server)
+    reader.subscribe("t1", "s", bm="0")
+    assert len(reader.receive_published(2500)) == 2500
+    reader.publish("t1", b"{}", delay=1)
+    (delayed,) = reader.receive_published(1)
+    assert "not_before" in delayed
+    server.stop()
+    versions = [int.from_bytes(path.read_bytes()[8:12], "little") for path in journals[:3]]
+    assert versions == [2, 2, 3]
 
 
 @pytest.mark.parametrize("version", [0, 1 << 16, 0xDEADBEEF])

@@ -5,6 +5,7 @@ delivery to a subscriber that asked for durable messages. The checks compare the
 """
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ from amps.server.transport.failures import TX_STORE_FAILED
 
 TOPICS = ("orders", "quotes", "news/€", "plain")
 UNLOGGED = "plain"
+_NOT_BEFORE = re.compile(rb'"not_before": ?(\d+)')
+"""The time until which a message is delayed, in its body; not in the bodies of ordinary publishers."""
 LOGGED_PATTERN = "^(orders|quotes|news/)"
 
 
@@ -39,6 +42,9 @@ class Message:
             fields["correlation_id"] = "c" * (len(self.body) % 20)
         if len(self.body) % 5 == 0:
             fields["expiration"] = len(self.body)
+        not_before = _NOT_BEFORE.search(self.body)
+        if not_before is not None:
+            fields["not_before"] = int(not_before[1])
         return encode_frame(fields, self.body)
 
 

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from amps._core.queues.engine import CANCEL_WITHOUT_DELAY
 from tests.simulation.clients import Client, Wire
 from tests.simulation.queue_log import ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND, Bookmark
 
@@ -20,7 +21,7 @@ MEMORY = 60
 
 @dataclass(frozen=True)
 class Command:
-    """One `sow_delete` by bookmarks."""
+    """One `sow_delete` by bookmarks. `extension_ns`: of a lease; of a cancel its delay, 0 = none was requested."""
 
     queue: int
     action: int
@@ -183,9 +184,11 @@ class Consumer(Client):
         wire: ConsumerWire,
         others: list[Received],
         guesses: list[tuple[int, Bookmark]],
-    ) -> tuple[int, int, list[Bookmark]] | None:
+    ) -> tuple[int, int, list[Bookmark], int] | None:
         found = self._some_held(chance, wire)
-        return None if found is None else (found[0], CANCEL, found[1])
+        if found is None:
+            return None
+        return found[0], CANCEL, found[1], chance.choice([0, 0, 1, 10**8, 10**9, CANCEL_WITHOUT_DELAY])
 
     def _expire(
         self,

@@ -17,7 +17,7 @@ from tests.simulation.queue_plans import NS_PER_S, QueuePlan, names_and_numbers
 
 KIND_ACKNOWLEDGEMENT = 4
 KIND_EXPIRY = 5
-ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND, DELIVERED, ANSWERED = range(6)
+ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND, DELIVERED, ANSWERED, DELAYED = range(7)
 TIME_LIMIT, FORCED, CANCELS, DELIVERIES, BARRIER_SENT = 1, 2, 4, 8, 16
 HEADER = struct.Struct("<IIQQII")
 ENTRY = struct.Struct("<QQQII")
@@ -46,7 +46,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Left:
-    """A removal that the journal records.
+    """A removal that the journal records, or a delay of a cancelled message (DELAYED).
 
     `publisher_id` names the client that caused it; 0 means the core. `message` is None if the message has not come
     yet or was already gone.
@@ -64,11 +64,19 @@ class Left:
 
 @dataclass
 class QueueContents:
-    """One queue: its messages by log position, and the deferred acknowledgements with the time at which each lapses."""
+    """One queue: its messages by log position, the deferred acknowledgements with the time at which each lapses, and
+    the latest time until which each message that was ever delayed has to wait.
+    """
 
     messages: dict[int, Message] = field(default_factory=dict)
     deferred: dict[Bookmark, int] = field(default_factory=dict)
+    delayed: dict[int, int] = field(default_factory=dict)
     entered: list[Message] = field(default_factory=list)
+
+
+def delay_end(until_ns: int) -> int:
+    """The time from which on a message that is delayed until a time may be delivered."""
+    return until_ns
 
 
 class QueueLog:
@@ -80,7 +88,7 @@ class QueueLog:
         self.queues = [QueueContents() for _ in plans]
 
     def follow(self, cursor: LogCursor, limit: int) -> list[Left]:
-        """Read on, up to a log position. Return the removals, in order."""
+        """Read on, up to a log position. Return the removals and delays, in order."""
         left: list[Left] = []
         while (record := cursor.step(limit)) is not None:
             if record.kind in MESSAGES:
@@ -115,21 +123,28 @@ class QueueLog:
             )
             queue.messages[record.position] = message
             queue.entered.append(message)
+            if "not_before" in body and not message.is_barrier:
+                queue.delayed[record.position] = delay_end(body["not_before"] * 1_000_000)
 
     def _leave(self, record: Any) -> list[Left]:
         number = self._numbers[record.topic[0]]
         queue, plan = self.queues[number], self._plans[number]
-        action, count, _, searched_until, token, _ = HEADER.unpack_from(record.payload)
+        action, count, until_ns, searched_until, token, _ = HEADER.unpack_from(record.payload)
         assert len(record.payload) == HEADER.size + count * ENTRY.size, record
         assert searched_until == token == 0, record
         assert (action == EXPIRE) == (record.kind == KIND_EXPIRY) or record.publisher_id, record
-        assert action in (ACKNOWLEDGE, EXPIRE, DELIVERED, ANSWERED), record
+        assert action in (ACKNOWLEDGE, EXPIRE, DELIVERED, ANSWERED, DELAYED), record
         assert count, record
         left = []
         for *bookmark, position, deliveries, reasons in ENTRY.iter_unpack(record.payload[HEADER.size :]):
-            assert deliveries == 0 or (position and action in (ACKNOWLEDGE, EXPIRE)), record
+            assert deliveries == 0 or (position and action in (ACKNOWLEDGE, EXPIRE, DELAYED)), record
             name = bookmark[0], bookmark[1]
-            message = queue.messages.pop(position, None) if position else None
+            if action == DELAYED:
+                assert position in queue.messages, f"{name} is delayed, and gone"
+                queue.delayed[position] = delay_end(until_ns)
+            message = (
+                queue.messages.get(position) if action == DELAYED else queue.messages.pop(position, None)
+            )
             assert message is None or message.bookmark == name, f"{name} is not at {position}"
             if action == ANSWERED:
                 assert message is None, f"{name} has entered although its acknowledgement came before it"

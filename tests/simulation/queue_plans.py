@@ -88,6 +88,9 @@ def _make_plan(chance: random.Random, number: int) -> QueuePlan:
         leasing=chance.choice(["sublet", "sublet", "strict"]),
         max_deliveries=chance.choice([0, 0, 1, 3]),
         max_cancels=chance.choice([0, 0, 1, 2]),
+        cancel_delay_s=chance.choice([None, None, 0.1, 1]) if at_least_once else None,
+        cancel_delay_factor=chance.choice([1, 1.5, 10]),
+        cancel_delay_max_s=2,
         priority="/p" if extra == "priority" else None,
         barrier_expression="/barrier = 1" if extra == "barrier" else None,
         target_queue_depth=chance.choice([1, 3, 10]) if extra == "target" else None,
@@ -118,6 +121,8 @@ def names_and_numbers(plans: Sequence[QueuePlan]) -> dict[str, int]:
 class QueuePublisher(Client):
     """A publisher whose messages carry the fields that queues evaluate."""
 
+    clock_ns: Callable[[], int]
+
     def new_body(self, chance: random.Random) -> bytes:
         self.bodies += 1
         body: Body = {"id": f"{self.name}:{self.bodies}", "k": chance.randrange(KINDS)}
@@ -125,5 +130,7 @@ class QueuePublisher(Client):
             body["p"] = chance.choice([0, 1, 2, 3, -1, 2.5, "x", 1e30])
         if chance.random() < 0.1:
             body["barrier"] = 1
+        if chance.random() < 0.2:
+            body["not_before"] = self.clock_ns() // 1_000_000 + chance.choice([-1000, 0, 10, 300, 1000, 5000])
         body["x"] = "x" * self.sizes(chance)
         return json.dumps(body).encode()

@@ -21,6 +21,7 @@ from tests.simulation.queue_log import (
     BARRIER_SENT,
     CANCEL,
     CANCELS,
+    DELAYED,
     DELIVERED,
     DELIVERIES,
     EXPIRE,
@@ -135,6 +136,8 @@ class QueueWatch:
         self.received_barriers = 0
         self.decided = 0
         self.redelivered = 0
+        self.decided_delayed = 0
+        self.delays = 0
         self.promises = 0
         self.drains = False
         self.owners: dict[int, str] = {}
@@ -281,6 +284,10 @@ class QueueWatch:
         self._check_promise(name, message)
         assert message.expires_ns is None or message.expires_ns > self._now_ns, f"{message} is out of date"
         contents = run.log.queues[delivery.queue].messages
+        until_ns = run.log.queues[delivery.queue].delayed.get(delivery.position)
+        if until_ns is not None:
+            self.decided_delayed += 1
+            assert until_ns <= self._now_ns, f"{message} is delayed until {until_ns}"
         if delivery.flags & BARRIER:
             assert message.is_barrier
             assert (name, transport) not in run.barriers, f"{message} was sent twice"
@@ -316,12 +323,15 @@ class QueueWatch:
     def _check_order(self, delivery: Delivery, message: Message) -> None:
         """Check the order of deliveries.
 
-        Messages that are delivered for the first time reach one subscription in the order of the log, unless the
-        queue has priorities. A subscription without a filter receives the first of all available messages.
+        Messages that are delivered for the first time reach one subscription in the order of the log, unless they were
+        delayed or the queue has priorities. A subscription without a filter receives the first of all available
+        messages.
         """
         run, queue = self.run, delivery.queue
         subscriber = run.subscribers[delivery.subscription]
-        if self._plans[queue].config.priority is None and (queue, message.bookmark) not in run.deliveries:
+        delayed = run.log.queues[queue].delayed
+        is_first = (queue, message.bookmark) not in run.deliveries and delivery.position not in delayed
+        if self._plans[queue].config.priority is None and is_first:
             assert subscriber.newest.get(queue, -1) < delivery.position, f"{delivery} comes out of order"
             subscriber.newest[queue] = delivery.position
         if subscriber.wanted[queue] is None:
@@ -402,6 +412,12 @@ class QueueWatch:
     def _audit(self, left: Left) -> None:
         """Check that a removal has a cause."""
         run, plan, name = self.run, self._plans[left.queue], (left.queue, left.bookmark)
+        if left.action == DELAYED:
+            assert plan.at_least_once
+            assert left.publisher_id == 0
+            assert (name, CANCEL) in self._said, f"{left}: no client cancelled it"
+            self.delays += 1
+            return
         if left.publisher_id:
             action = EXPIRE if left.reasons & FORCED else ACKNOWLEDGE
             assert left.action == action

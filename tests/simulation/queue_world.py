@@ -31,7 +31,7 @@ EGRESS_BYTES = 1 << 15
 """Room for the messages that a barrier may release at once."""
 BLOCKS = 64
 CHECKPOINT_LOG_BYTES, CHECKPOINT_SLOTS, CHECKPOINT_PIECE_BYTES = 3000, 5, 200
-INACTIVE, AVAILABLE, LEASED, BARRIER, DELIVERED = range(1, 6)
+INACTIVE, AVAILABLE, LEASED, BARRIER, DELIVERED, _, DELAYED = range(1, 8)
 SUBSCRIPTIONS_MAX = 3
 DRAIN_ROUNDS = 1500
 SETTLING_ROUNDS = 30
@@ -87,6 +87,8 @@ class QueueWorld(World):
         super().__init__(seed, directory, echo)
         count = self.chance.choice([1, 2, 4])
         self.consumers = [Consumer(f"consumer-{n}", self.chance, self._told) for n in range(count)]
+        for client in self.clients:
+            client.clock_ns = lambda: self._clock_ns  # type: ignore[attr-defined]
         for consumer in self.consumers:
             self.watch.owners[publisher_id(consumer.name)] = consumer.name
             self.watch.owners[derived_publisher_id(consumer.name, NAME)] = consumer.name
@@ -330,21 +332,29 @@ class QueueWorld(World):
         held = 0
         for number, (plan, queue) in enumerate(zip(self.plans, self.watch.run.log.queues, strict=True)):
             states = self._manager.states(number)
-            counts = [sum(state == wanted for _, state in states) for wanted in range(6)]
+            counts = [sum(state == wanted for _, state in states) for wanted in range(8)]
             assert counts[LEASED] == self._counter(number, "leased")
             assert counts[DELIVERED] == self._counter(number, "delivered")
             assert counts[INACTIVE] == self._counter(number, "inactive")
+            assert counts[DELAYED] == self._counter(number, "delayed")
             assert counts[AVAILABLE] + counts[LEASED] + counts[BARRIER] == self._counter(number, "depth")
             target = plan.config.target_queue_depth
-            assert target is None or self._counter(number, "depth") <= target
+            prompt = [
+                at
+                for at, state in states
+                if state in (AVAILABLE, LEASED, BARRIER) and at not in queue.delayed
+            ]
+            assert target is None or len(prompt) <= target
             held += counts[LEASED] + counts[DELIVERED]
             for position, state in states:
                 if state == LEASED:
                     self.watch.check_lease(number, position, sequencer.now_ns)
-                elif state in (AVAILABLE, BARRIER):
+                elif state in (AVAILABLE, BARRIER, DELAYED):
                     expires_ns = queue.messages[position].expires_ns
                     late = expires_ns is not None and expires_ns <= sequencer.now_ns and self._has_turned
                     assert not late, f"{plan.name}: {queue.messages[position]} is out of date"
+                if state == DELAYED and self._has_turned:
+                    assert queue.delayed[position] > sequencer.now_ns, f"{plan.name}: {position} is late"
         subscribers = [
             self._manager.subscriber(one.transport, number)
             for number, one in self.watch.run.subscribers.items()
@@ -392,6 +402,11 @@ class QueueWorld(World):
             and not any(transport is None or transport.has_waiting for transport in self._transports)  # type: ignore[attr-defined]
         )
 
+    def _last_delay_ns(self) -> int:
+        """The latest time for which a message waits; the clock may have been set back by years since then."""
+        queues = self.watch.run.log.queues
+        return max((queue.delayed.get(at, 0) for queue in queues for at in queue.messages), default=0)
+
     def _left(self) -> str:
         queues = self.watch.run.durable_log.queues
         found = [
@@ -400,7 +415,7 @@ class QueueWorld(World):
         return "; ".join([*found, *[f"{one.name}: {one.store_of_commands}" for one in self.consumers]])
 
     def _drain_round(self) -> None:
-        self._clock_ns += ROUND_NS
+        self._clock_ns = max(self._clock_ns + ROUND_NS, self._last_delay_ns())
         while self._dead_transports:
             index = self._dead_transports.pop()
             self.server.runtime.control.set_transport_alive(index, False)

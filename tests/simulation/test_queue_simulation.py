@@ -12,6 +12,7 @@ import pytest
 
 from amps.server.core import queues as core_queues
 from amps.server.core.flusher import Flusher
+from tests.simulation import queue_log
 from tests.simulation.queue_transports import QueueTransport
 from tests.simulation.queue_world import QueueWorld
 from tests.simulation.run import run_every_call, run_seed
@@ -41,6 +42,8 @@ def test_queue_simulation_seeds(tmp_path: Path, batch: int) -> None:
     assert sum(world.watch.redelivered for world in worlds) > len(worlds)
     assert sum(world.watch.promises for world in worlds) > 10 * len(worlds)
     assert any(world.watch.received_barriers for world in worlds)
+    assert sum(world.watch.decided_delayed for world in worlds) > 5 * len(worlds)
+    assert sum(world.watch.delays for world in worlds) > 0
 
 
 @pytest.mark.parametrize(("machine", "stride"), [(False, 41), (True, 29)])
@@ -119,6 +122,11 @@ def _rebuilt_without_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def _delays_that_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All delays last a tenth of a second longer than the core knows."""
+    monkeypatch.setattr(queue_log, "delay_end", lambda until_ns: until_ns + 100_000_000)
+
+
 @pytest.mark.parametrize(
     ("mutate", "hint"),
     [
@@ -130,6 +138,7 @@ def _rebuilt_without_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
         (_nothing_expires, 0),
         (_everything_enters, 0),
         (_rebuilt_without_the_end, 0),
+        (_delays_that_end_early, 0),
     ],
 )
 def test_queue_simulation_finds_a_broken_rule(

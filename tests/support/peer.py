@@ -38,10 +38,11 @@ SERVER_KEYS = frozenset(ABBREVIATIONS.values()) | {
     "sub_id", "sids", "query_id", "client_name", "user_id", "version", "status", "reason", "gseq", "matches",
     "topic_matches", "records_returned", "records_inserted", "records_updated", "records_deleted",
     "detail", "position",  # this server's own field, of failures only (docs/messages.md)
+    "not_before",  # of delayed messages
 }  # fmt: skip
 INTEGER_KEYS = frozenset(
     ["s", "bs", "l", "gseq", "matches", "topic_matches", "records_returned", "records_inserted",
-     "records_updated", "records_deleted", "position"]
+     "records_updated", "records_deleted", "position", "not_before"]
 )  # fmt: skip
 
 _HEADER = re.compile(rb'\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}', re.DOTALL)

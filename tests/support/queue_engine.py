@@ -28,7 +28,8 @@ ACTIONS = {"acknowledge": 0, "cancel": 1, "expire": 2, "extend": 3}
 REASONS = {1: "time_limit", 2: "forced_expire", 4: "max_cancels", 8: "max_deliveries"}
 BARRIER_SENT = 16
 ANSWERED = 5
-INACTIVE, AVAILABLE, LEASED, DELIVERED = 1, 2, 3, 5
+DELAYED_RECORD = 6
+INACTIVE, AVAILABLE, LEASED, DELIVERED, DELAYED = 1, 2, 3, 5, 7
 TRANSPORTS = 1  # one worker, so that all deliveries have one order
 
 
@@ -53,6 +54,9 @@ class EngineSettings:
         self.max_cancels = of.max_cancels
         self.target_queue_depth = of.target_depth
         self.deferred_ack_expiration_ns = of.deferred_ack_expiration_ns
+        self.cancel_delay_ns = of.cancel_delay_ns
+        self.cancel_delay_factor = of.cancel_delay_factor
+        self.cancel_delay_max_ns = of.cancel_delay_max_ns
 
 
 @dataclass
@@ -62,6 +66,7 @@ class Message:
     expiration_s: int | None
     kind: int
     entries: dict[int, Entry]
+    deliver_at_ns: int
 
 
 class QueueEngine:
@@ -74,6 +79,7 @@ class QueueEngine:
         self._clients: dict[int, int] = {}  # by subscription
         self._queues: dict[int, Mapping[int, Filter]] = {}  # by subscription
         self._gone: list[set[int]] = [set() for _ in settings]
+        self._recorded_delays: list[dict[int, int]] = [{} for _ in settings]  # as the journal has them
         self._deferred: list[list[tuple[int, Bookmark]]] = [[] for _ in settings]
         self._events: list[Event] = []
         self._begin()
@@ -97,9 +103,10 @@ class QueueEngine:
         expiration_s: int | None,
         entries: Mapping[int, Entry],
         kind: int,
+        deliver_at_ns: int = 0,
     ) -> None:
         self.manager.pass_time(now_ns)
-        message = Message(bookmark, now_ns, expiration_s, kind, dict(entries))
+        message = Message(bookmark, now_ns, expiration_s, kind, dict(entries), deliver_at_ns)
         self._log[position] = message
         self._positions[bookmark] = position
         for index in entries:
@@ -118,6 +125,7 @@ class QueueEngine:
             now_ns,
             entry.priority if settings.has_priority else None,
             entry.is_barrier and settings.has_barriers,
+            message.deliver_at_ns,
         )
         if all(at != position for at, _ in self.manager.states(index)):
             self._gone[index].add(position)  # its acknowledgement came before it
@@ -157,12 +165,18 @@ class QueueEngine:
         self._settle(now_ns)
 
     def acknowledge(
-        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
+        self,
+        now_ns: int,
+        client: int,
+        queue: int,
+        bookmarks: Sequence[Bookmark],
+        action: Action,
+        delay_ns: int = 0,
     ) -> Counts:
         self.manager.pass_time(now_ns)
         matches = deleted = 0
         for bookmark in bookmarks:
-            found, removed = self._acknowledge(now_ns, client, queue, bookmark, action)
+            found, removed = self._acknowledge(now_ns, client, queue, bookmark, action, delay_ns)
             matches += found
             deleted += removed
         self._settle(now_ns)
@@ -224,6 +238,9 @@ class QueueEngine:
             for index in message.entries:
                 if position not in self._gone[index]:
                     self._enter(index, position, message, message.published_ns)
+        for index, delays in enumerate(self._recorded_delays):
+            for position, until_ns in delays.items():
+                self.manager.delay_recorded(index, position, until_ns)
         for index, marks in enumerate(deferred):
             for at, bookmark in marks:
                 position = self._positions.get(bookmark, 0)
@@ -273,7 +290,7 @@ class QueueEngine:
         if new:
             assert lowest is not None
             assert lowest <= min(new)
-        if all(state in (LEASED, DELIVERED) for _, _, state in states):
+        if all(state in (LEASED, DELIVERED, DELAYED) for _, _, state in states):
             assert lowest is None
 
     def _evaluate(self, now_ns: int) -> bool:
@@ -309,10 +326,14 @@ class QueueEngine:
             self._events.append(BarrierSent(queue, position, frozenset(takers)))
 
     def _take_removals(self) -> None:
-        for queue, action, publisher, sequence, position, bits in self.manager.output.take_removals():
+        removals = self.manager.output.take_removals()
+        for queue, action, publisher, sequence, position, bits, until_ns in removals:
             if action == ANSWERED:
                 continue  # the message has never been in the queue
             assert self._log[position].bookmark == (publisher, sequence)
+            if action == DELAYED_RECORD:
+                self._recorded_delays[queue][position] = until_ns
+                continue
             reasons = tuple(name for bit, name in REASONS.items() if bits & bit)
             self._leaves(queue, position, reasons)
 
@@ -349,6 +370,14 @@ class QueueEngine:
 
     def available(self, queue: int) -> list[int]:
         return self.manager.available(queue)
+
+    def delayed(self, queue: int) -> list[int]:
+        found = [position for position, state in self.manager.states(queue) if state == DELAYED]
+        assert self.counter(queue, "delayed") == len(found)
+        return found
+
+    def next_delivery_ns(self, queue: int) -> int:
+        return self.counter(queue, "next_delivery_ns")
 
     def outstanding(self, subscription: int) -> int:
         found = self.manager.subscriber(self._clients[subscription] % TRANSPORTS, subscription)

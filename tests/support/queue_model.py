@@ -34,6 +34,10 @@ Where queues.md leaves a choice, the model does this:
 - `extend` sets a deadline also where the queue has no lease period, and may bring one forward (D-31).
 - A subscription that matches no queue (after a replace) has the limit that it requested.
 - A restart ends all subscriptions. Deferred acknowledgements survive with their age.
+
+Delays follow queue_guarantees.md §1 and §2. Time passes for them last, when inactive messages have become active. After
+a restart, a message that was ever delayed waits for its latest time again, which may be over: so the target depth does
+not hold it back.
 """
 
 import enum
@@ -42,6 +46,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from tests.support.queue_subject import (
+    AT_ONCE,
     SECOND_NS,
     Action,
     BarrierSent,
@@ -64,6 +69,7 @@ class State(enum.Enum):
     LEASED = "L"
     BARRIER = "B"
     DELIVERED = "U"
+    DELAYED = "D"
 
 
 ACTIVE = (State.AVAILABLE, State.LEASED, State.BARRIER)
@@ -98,6 +104,7 @@ class Message:
     deadline_ns: int | None = None
     deliveries: int = 0
     cancels: int = 0
+    deliver_at_ns: int = 0  # the latest time until which it waits or waited
 
     def is_due(self, now_ns: int) -> bool:
         return self.expiry_ns is not None and now_ns >= self.expiry_ns
@@ -146,6 +153,7 @@ class QueueModel:
         expiration_s: int | None,
         entries: Mapping[int, Entry],
         kind: int,
+        deliver_at_ns: int = 0,
     ) -> None:
         self._pass_time(now_ns)
         self._seen.add(bookmark)
@@ -153,7 +161,11 @@ class QueueModel:
             queue = self._queues[index]
             if queue.deferred.pop(bookmark, None) is None:
                 expiry_ns = self._expiry_ns(queue.settings, now_ns, expiration_s)
-                queue.messages.append(Message(position, bookmark, kind, entry, expiry_ns))
+                message = Message(position, bookmark, kind, entry, expiry_ns)
+                queue.messages.append(message)
+                if deliver_at_ns > now_ns and not self._is_barrier(queue, message):
+                    self._delay(queue, message, deliver_at_ns)
+                    queue.insert_count += 1
         self._settle(now_ns)
 
     def subscribe(
@@ -189,7 +201,13 @@ class QueueModel:
         self._settle(now_ns)
 
     def acknowledge(
-        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
+        self,
+        now_ns: int,
+        client: int,
+        queue: int,
+        bookmarks: Sequence[Bookmark],
+        action: Action,
+        delay_ns: int = 0,
     ) -> Counts:
         self._pass_time(now_ns)
         on = self._queues[queue]
@@ -200,7 +218,7 @@ class QueueModel:
                 self._defer(now_ns, on, bookmark, message, action)
             elif self._has_effect(on, message, client, action):
                 matches += 1
-                records_deleted += self._apply(now_ns, on, message, action)
+                records_deleted += self._apply(now_ns, on, message, action, delay_ns)
         self._settle(now_ns)
         return Counts(len(bookmarks), matches, records_deleted)
 
@@ -209,7 +227,7 @@ class QueueModel:
     ) -> Counts:
         self._pass_time(now_ns)
         on = self._queues[queue]
-        active = [message for message in on.messages if message.state in ACTIVE]
+        active = [one for one in on.messages if one.state in ACTIVE or one.state is State.DELAYED]
         matching = [message for message in active if message.kind in kinds]
         records_deleted = sum(
             self._apply(now_ns, on, message, action)
@@ -241,12 +259,23 @@ class QueueModel:
         self._subscriptions = {}
         for queue in self._queues:
             queue.messages = [
-                Message(message.position, message.bookmark, message.kind, message.entry, message.expiry_ns)
+                Message(
+                    message.position,
+                    message.bookmark,
+                    message.kind,
+                    message.entry,
+                    message.expiry_ns,
+                    deliver_at_ns=message.deliver_at_ns,
+                )
                 for message in queue.messages
                 if message.state is not State.DELIVERED
             ]
             queue.last_receiver = -1
             queue.expired_leases = queue.insert_count = queue.delete_count = 0
+            for message in queue.messages:
+                if message.deliver_at_ns:
+                    self._delay(queue, message, message.deliver_at_ns)
+                    queue.insert_count += 1
         self._pass_time(now_ns)
 
     # Queries
@@ -279,6 +308,13 @@ class QueueModel:
     def available(self, queue: int) -> list[int]:
         return [message.position for message in self._queues[queue].messages if message.state in UNLEASED]
 
+    def delayed(self, queue: int) -> list[int]:
+        return [one.position for one in self._queues[queue].messages if one.state is State.DELAYED]
+
+    def next_delivery_ns(self, queue: int) -> int:
+        delayed = [one for one in self._queues[queue].messages if one.state is State.DELAYED]
+        return min((one.deliver_at_ns for one in delayed), default=AT_ONCE)
+
     def outstanding(self, subscription: int) -> int:
         return self._subscriptions[subscription].outstanding
 
@@ -306,12 +342,34 @@ class QueueModel:
                     queue.expired_leases += 1
                     self._return(now_ns, queue, message, is_cancelled=False)
             for message in list(queue.messages):
-                if message.state in UNLEASED and message.is_due(now_ns):
+                if (message.state in UNLEASED or self._expires_delayed(message)) and message.is_due(now_ns):
                     self._remove(queue, message, ("time_limit",))
             self._refill(now_ns, queue)
+            for message in queue.messages:
+                if message.state is State.DELAYED and self._has_come(now_ns, queue, message):
+                    message.state = State.AVAILABLE
+
+    # Delays (queue_guarantees.md §1, §2)
+
+    def _delay(self, queue: Queue, message: Message, until_ns: int) -> None:
+        message.state = State.DELAYED
+        message.deliver_at_ns = until_ns
+
+    def _has_come(self, now_ns: int, queue: Queue, message: Message) -> bool:
+        return now_ns >= message.deliver_at_ns
+
+    def _expires_delayed(self, message: Message) -> bool:
+        return message.state is State.DELAYED
+
+    def _cancel_delay_ns(self, settings: QueueSettings, message: Message, requested_ns: int) -> int:
+        """How long a cancelled message waits: as requested, else as the queue says; 0 = not at all."""
+        if requested_ns:
+            return 0 if requested_ns == AT_ONCE else requested_ns
+        own_ns = settings.cancel_delay_ns * settings.cancel_delay_factor ** (message.cancels - 1)
+        return min(int(own_ns), settings.cancel_delay_max_ns)
 
     def _refill(self, now_ns: int, queue: Queue) -> None:
-        """Rows 1 to 4 and 6 of §19: new messages become active, oldest first, up to the target depth (§13)."""
+        """Rows 1 to 4 and 6 of queues.md §19: new messages become active, oldest first, up to the target (§13)."""
         target = queue.settings.target_depth
         for message in [one for one in queue.messages if one.state is State.INACTIVE]:
             if target is not None and queue.depth >= target:
@@ -320,11 +378,13 @@ class QueueModel:
                 queue.messages.remove(message)
                 self._events.append(Removed(queue.index, message.position, ()))
                 continue
-            is_barrier = queue.settings.has_barriers and message.entry.is_barrier
-            message.state = State.BARRIER if is_barrier else State.AVAILABLE
+            message.state = State.BARRIER if self._is_barrier(queue, message) else State.AVAILABLE
             queue.insert_count += 1
             if message.is_due(now_ns):
                 self._remove(queue, message, ("time_limit",))
+
+    def _is_barrier(self, queue: Queue, message: Message) -> bool:
+        return queue.settings.has_barriers and message.entry.is_barrier
 
     # Leaving and returning (queues.md §8, §11)
 
@@ -339,7 +399,7 @@ class QueueModel:
     def _may_touch(self, settings: QueueSettings, holder: Subscription, client: int) -> bool:
         return not settings.strict or holder.client == client
 
-    def _apply(self, now_ns: int, queue: Queue, message: Message, action: Action) -> bool:
+    def _apply(self, now_ns: int, queue: Queue, message: Message, action: Action, delay_ns: int = 0) -> bool:
         """Rows 9, 10, 12, 14 and 15 of §19. Return whether the message left the queue."""
         if message.state is State.DELIVERED:
             self._release(message)
@@ -347,7 +407,12 @@ class QueueModel:
             return False
         if action == "cancel":
             message.cancels += 1
-            return self._return(now_ns, queue, message, is_cancelled=True)
+            if self._return(now_ns, queue, message, is_cancelled=True):
+                return True
+            delay_ns = self._cancel_delay_ns(queue.settings, message, delay_ns)
+            if delay_ns:
+                self._delay(queue, message, now_ns + delay_ns)
+            return False
         self._remove(queue, message, ("forced_expire",) if action == "expire" else ())
         return True
 

@@ -14,6 +14,9 @@ SECOND_NS = 1_000_000_000
 Bookmark = tuple[int, int]
 """Publisher id and sequence, both up to 64 bits."""
 
+AT_ONCE = 2**64 - 1
+"""As the delay of a cancel: none, whatever the queue's own is."""
+
 Filter = frozenset[int] | None
 """The kinds of messages that it matches; None matches all."""
 
@@ -41,6 +44,9 @@ class QueueSettings:
     has_barriers: bool = False
     target_depth: int | None = None
     deferred_ack_expiration_ns: int = 86_400 * SECOND_NS
+    cancel_delay_ns: int = 0
+    cancel_delay_factor: float = 1.0
+    cancel_delay_max_ns: int = 3_600 * SECOND_NS
 
 
 @dataclass(frozen=True)
@@ -98,10 +104,12 @@ class Subject(Protocol):
         expiration_s: int | None,
         entries: Mapping[int, Entry],
         kind: int,
+        deliver_at_ns: int = 0,
     ) -> None:
         """A message has been recorded, and enters the queues of `entries`.
 
-        Its own expiration is None if it was not given, and 0 if it never expires.
+        Its own expiration is None if it was not given, and 0 if it never expires. `deliver_at_ns`: 0 if it has no
+        delay.
         """
 
     def subscribe(
@@ -119,8 +127,15 @@ class Subject(Protocol):
         """End all subscriptions of a client."""
 
     def acknowledge(
-        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
-    ) -> Counts: ...
+        self,
+        now_ns: int,
+        client: int,
+        queue: int,
+        bookmarks: Sequence[Bookmark],
+        action: Action,
+        delay_ns: int = 0,
+    ) -> Counts:
+        """`delay_ns`: of a cancel, 0 if none was requested."""
 
     def acknowledge_matching(
         self, now_ns: int, client: int, queue: int, kinds: frozenset[int], action: Action
@@ -158,6 +173,12 @@ class Subject(Protocol):
 
     def available(self, queue: int) -> list[int]:
         """The positions that a query shows: active and unleased, barriers included, in log order."""
+
+    def delayed(self, queue: int) -> list[int]:
+        """The positions of delayed messages, in log order."""
+
+    def next_delivery_ns(self, queue: int) -> int:
+        """The time of the first of them; AT_ONCE if there are none."""
 
     def outstanding(self, subscription: int) -> int:
         """Messages that count toward a subscription's backlog, of all its queues."""

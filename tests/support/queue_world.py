@@ -12,7 +12,14 @@ from pathlib import Path
 import numpy
 
 from amps._core.journal.reader import LogCursor, LogDirectory
-from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES, QueueArena, arena_bytes
+from amps._core.queues.engine import (
+    COUNTER_NAMES,
+    COUNTERS_BYTES,
+    SLOT_DTYPE,
+    QueueArena,
+    arena_bytes,
+    blocks_bytes,
+)
 from amps._core.queues.manager import LogAdapter, QueueManager, RecordedTopic, rebuild
 from amps.server.records import (
     HEADER_BYTES,
@@ -26,7 +33,7 @@ from amps.server.records import (
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import SECOND_NS, QueueSettings
-from tests.support.records import RecordParts
+from tests.support.records import RecordParts, element
 
 KIND_QUEUE_ACKNOWLEDGEMENT = 4
 HEADER = struct.Struct("<IIQQII")
@@ -34,7 +41,9 @@ ENTRY = struct.Struct("<QQQII")
 DELIVERIES_HEADER = struct.Struct("<QII")
 DELIVERY = struct.Struct("<QQIIII")
 START_NS = 1_750_000_000_000_000_000
-DELIVERED = 5
+DELIVERED, DELAYED = 5, 7
+DELIVER_AT = 6
+"""Tag of the extension area: docs/files.md."""
 ACKNOWLEDGE, CANCEL, EXPIRE = 0, 1, 2
 QUEUES = [
     QueueSettings("Q", max_per_subscription=5),
@@ -50,6 +59,7 @@ QUEUES = [
 ]
 PUBLISHERS = 3
 FILE_BYTES = 16384
+BLOCKS = 32
 
 
 class Topics:
@@ -65,13 +75,20 @@ class Topics:
 class Queues:
     def __init__(self) -> None:
         self.counters = numpy.zeros(COUNTERS_BYTES * len(QUEUES), "u1")
-        arena = QueueArena(numpy.zeros(arena_bytes(32), "u1"), 32)
+        memory = numpy.zeros(arena_bytes(BLOCKS), "u1")
+        self.slots = memory[blocks_bytes(BLOCKS) :].view(SLOT_DTYPE)
+        arena = QueueArena(memory, BLOCKS)
         self.manager = QueueManager(arena, self.counters.data, [EngineSettings(one) for one in QUEUES], 1)
         self.adapter = LogAdapter(self.manager, [(one.name, "json") for one in QUEUES])
 
     def counter(self, queue: int, name: str) -> int:
         row = self.counters[queue * COUNTERS_BYTES : (queue + 1) * COUNTERS_BYTES].view("<u8")
         return int(row[COUNTER_NAMES.index(name)])
+
+    def delayed(self) -> list[tuple[int, int]]:
+        """Positions and times of the delayed messages of all queues."""
+        found = self.slots[self.slots["state"] == DELAYED]
+        return sorted(zip(found["position"].tolist(), found["lease_ns"].tolist(), strict=True))
 
     def contents(self) -> list[list[int]]:
         """The positions that a restart restores, by queue."""
@@ -132,9 +149,13 @@ class World:
             payload=bytes(self.chance.randrange(200)),
             publisher_id=publisher + 1,
             expiration_s=expiration_s,
+            extension=element(DELIVER_AT, self.now_ns + self._delay_ns()) if self.chance.random() < 0.3 else b"",
         )
         self.feeder.push(Feed(publisher, sequence, topic, parts))
         self.published.append((publisher + 1, sequence))
+
+    def _delay_ns(self) -> int:
+        return self.chance.choice([1, SECOND_NS // 10, SECOND_NS, 3 * SECOND_NS, 100 * SECOND_NS])
 
     def publish_again(self) -> None:
         """Publish a duplicate, which enters no queue."""
@@ -187,7 +208,8 @@ class World:
         self.tokens += 1
         action = self.chance.choice([ACKNOWLEDGE, ACKNOWLEDGE, ACKNOWLEDGE, CANCEL, EXPIRE])
         searched = self.feeder.journal.position
-        header = HEADER.pack(action, len(entries), 0, searched, self.tokens, 0)
+        delay_ns = self._delay_ns() if action == CANCEL and self.chance.random() < 0.6 else 0
+        header = HEADER.pack(action, len(entries), delay_ns, searched, self.tokens, 0)
         parts = RecordParts(
             kind=KIND_QUEUE_ACKNOWLEDGEMENT,
             publisher_id=session + 1,
@@ -242,12 +264,17 @@ class World:
         queues = queues or self.rebuilt()
         assert queues.contents() == self.queues.contents()
         for queue in range(3):
-            depth = self.queues.counter(queue, "depth")
-            assert queues.counter(queue, "depth") == queues.counter(queue, "insert_count") == depth
+            # Delays may be over there: time has not passed yet.
+            kept, other = (
+                one.counter(queue, "depth") + one.counter(queue, "delayed") for one in (self.queues, queues)
+            )
+            assert other == queues.counter(queue, "insert_count") == kept
             assert queues.counter(queue, "leased") == queues.counter(queue, "delete_count") == 0
         # Deferred acknowledgements may be older there: time has not passed yet.
         queues.manager.pass_time(self.now_ns)
         self.queues.manager.pass_time(self.now_ns)
         for queue in range(3):
-            assert queues.counter(queue, "deferred") == self.queues.counter(queue, "deferred")
+            for name in ("deferred", "delayed", "next_delivery_ns"):
+                assert queues.counter(queue, name) == self.queues.counter(queue, name)
+        assert queues.delayed() == self.queues.delayed()
         self.queues.manager.output.take_removals()

@@ -11,7 +11,14 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from amps._core.journal.reader cimport LogCursor, LogFile
-from amps._core.journal.record cimport RecordHeader, record_correlation_id, record_payload, record_user_id
+from amps._core.journal.record cimport (
+    EXTENSION_DELIVER_AT,
+    RecordHeader,
+    extension_word,
+    record_correlation_id,
+    record_payload,
+    record_user_id,
+)
 from amps._core.values.decimal_digits cimport decimal_digits_write
 
 include "../shm/layout.pxi"
@@ -189,6 +196,7 @@ cdef class OutputBuffer:
         cdef uint8_t* start
         cdef uint8_t* at
         cdef uint32_t length
+        cdef uint64_t deliver_at_ns
         if self.closed:
             return 0
         start = reserve(self, header_room + (0 if by_reference else payload_length))
@@ -236,6 +244,12 @@ cdef class OutputBuffer:
         memcpy(at, b',"l":', 5)
         at += 5
         at += decimal_digits_write(at, payload_length)
+        if record.extension_length:
+            deliver_at_ns = extension_word(record, EXTENSION_DELIVER_AT, 0)
+            if deliver_at_ns:
+                memcpy(at, b',"not_before":', 14)
+                at += 14
+                at += decimal_digits_write(at, deliver_at_ns // 1_000_000)
         at[0] = c'}'
         at += 1
         length = <uint32_t>((at - start - 4) + payload_length)

@@ -61,7 +61,8 @@ cdef enum:
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
 END_OF_FILE_KIND = KIND_END_OF_FILE
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3             # of new files
+VERSION_READ_MIN = 2           # without delays: files of this version are read, too
 MAGIC = b"AMPSOJNL"
 
 
@@ -71,8 +72,8 @@ class LogOfOtherVersion(LogDamaged):
     def __init__(self, path, version):
         age = "a newer" if version > FORMAT_VERSION else "an older"
         detail = (
-            f"written by {age} server: a journal of format version {version}, and this program reads version "
-            f"{FORMAT_VERSION}; use the release of amps-server that wrote it"
+            f"written by {age} server: a journal of format version {version}, and this program reads versions "
+            f"{VERSION_READ_MIN} to {FORMAT_VERSION}; use the release of amps-server that wrote it"
         )
         super().__init__(path, VERSION_OFFSET, detail, detail)
 
@@ -133,7 +134,7 @@ def read_file_header(page, path):
         return None
     if header.magic[:8] != MAGIC:
         raise LogDamaged(path, 0, "this is no journal file (magic number)")
-    if header.version != FORMAT_VERSION:
+    if not VERSION_READ_MIN <= header.version <= FORMAT_VERSION:
         if 0 < header.version < VERSIONS_MAX:
             raise LogOfOtherVersion(path, header.version)
         raise LogDamaged(path, VERSION_OFFSET, f"there is no format version {header.version}")

@@ -8,6 +8,8 @@
 # The core itself lays out the records of removals that no client requested: KIND_QUEUE_EXPIRY, and acknowledgements of
 # messages that leave an at-most-once queue, or that do not enter a queue because their acknowledgements came earlier.
 #
+# A message that is cancelled with a delay stays in its queue. The core records until when (QUEUE_DELAYED).
+#
 # The payload of both kinds is a QueueAcknowledgementHeader, then `count` QueueEntry. In the journal, an entry has no
 # slot, but the number of deliveries of the message under a lease since the core began. Only reports use that number.
 #
@@ -30,6 +32,7 @@ cdef enum QueueAction:
     QUEUE_EXTEND_LEASE = 3         # the lease ends `extension_ns` from now on; in rings only
     QUEUE_DELIVERED = 4            # left an at-most-once queue when it was sent; written by the core
     QUEUE_ANSWERED = 5             # removed by an acknowledgement that came before the message; written by the core
+    QUEUE_DELAYED = 6              # returned to the queue, available at a time; written by the core
 
 
 # The reasons why a message expired, as bits, since several can apply (queues.md §15). In QueueEntry.reasons.
@@ -44,7 +47,9 @@ cdef enum QueueReason:
 cdef packed struct QueueAcknowledgementHeader:
     uint32_t action                # QueueAction
     uint32_t count                 # of entries
-    uint64_t extension_ns          # of QUEUE_EXTEND_LEASE
+    # QUEUE_EXTEND_LEASE: of the lease. QUEUE_CANCEL: the delay, 0 = that of the queue. QUEUE_DELAYED: UNIX time at
+    # which the messages become available.
+    uint64_t extension_ns
     uint64_t searched_until        # the journal was searched up to here for entries without a position; later 0
     uint32_t token                 # not 0: the core answers the transport with the counts; 0 in the journal
     uint32_t unused

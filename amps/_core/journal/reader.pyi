@@ -41,6 +41,7 @@ FILE_HEADER_SIZE: int
 RECORD_HEADER_SIZE: int
 END_OF_FILE_KIND: int
 FORMAT_VERSION: int
+VERSION_READ_MIN: int
 MAGIC: bytes
 
 class LogOfOtherVersion(LogDamaged):

@@ -82,11 +82,13 @@ cdef enum ExtensionTag:
     EXTENSION_SOURCE = 3           # 8 + 8: name id of the instance it was published to, transaction id there
     EXTENSION_PATH = 4             # 8: name id of the replication path: the instances that it has passed
     EXTENSION_PREVIOUS = 5         # 8: log position of the previous record of the same key
+    EXTENSION_DELIVER_AT = 6       # 8: UNIX time in ns before which no queue delivers the message; 0: it is not delayed
 
 cdef enum:
     EXTENSION_ELEMENT_BYTES = 4    # before each value
     EXTENSION_CLIENT_BYTES = 12    # an element with its value
-    EXTENSION_TAG_LAST = 5
+    EXTENSION_DELIVER_AT_BYTES = 12
+    EXTENSION_TAG_LAST = 6
 
 
 # The classes of names in name records. A name id is a hash of the text. It is the same in all files and instances, so
@@ -232,7 +234,7 @@ cdef enum FileState:
 
 cdef packed struct FileHeader:
     char magic[8]                  # "AMPSOJNL"
-    uint32_t version               # 2
+    uint32_t version               # 3; 2 of files without delayed messages
     uint32_t checksum              # CRC32C of bytes 16 to 16 + header_length
     uint32_t header_length         # bytes covered by the checksum
     uint32_t state                 # FileState

@@ -20,6 +20,7 @@ from libc.string cimport memmove
 from amps._core.journal.reader cimport name_of_record, name_record_fits
 from amps._core.journal.record cimport (
     EXTENSION_CLIENT,
+    EXTENSION_DELIVER_AT,
     EXTENSION_PATH,
     EXTENSION_PREVIOUS,
     EXTENSION_SOURCE,
@@ -258,6 +259,7 @@ cdef class RecordWalker:
             self.names.get(extension_word(record, EXTENSION_PATH, 0), NOTHING),
             previous if previous else None,
             record_client_id(record),
+            extension_word(record, EXTENSION_DELIVER_AT, 0) or None,
         )
 
     cdef const RecordHeader* current(self) noexcept:

@@ -91,6 +91,7 @@ class RecordWalker:
         bytes,
         int | None,
         int,
+        int | None,
     ]: ...
 
 MAGIC: bytes

@@ -7,17 +7,19 @@
 # again. A message up to `until` is ignored by that reading, because it is either in the copy or has left. A later
 # message enters again.
 #
-# A stored message takes 24 bytes, or 40 if it can expire or has a priority. Leases, and counts of deliveries and
+# A stored message takes 24 bytes, or 40 if it can expire or has a priority, or 48 if it is delayed: that is the *width*
+# of a copy, the same for all its messages (0, 1 or 2). Leases, and counts of deliveries and
 # cancels, are not stored: they begin anew (queues.md §17). Messages delivered at most once have left the queue.
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from amps._core.queues.engine cimport NEVER, Queue
 from amps._core.queues.slots cimport (
     BLOCK_SLOTS,
     NO_SLOT,
     SLOT_BARRIER,
+    SLOT_DELAYED,
     SLOT_DELIVERED,
     SLOT_GONE,
     SLOT_HAS_PRIORITY,
@@ -31,7 +33,8 @@ cdef enum StoredFlag:
     STORED_HAS_PRIORITY = 1
     STORED_OWN_EXPIRY = 2
     STORED_BARRIER = 4
-    STORED_KNOWN = 7
+    STORED_DELAYED = 8
+    STORED_KNOWN = 15
 
 
 cdef packed struct StoredMessage:
@@ -39,12 +42,13 @@ cdef packed struct StoredMessage:
     uint64_t sequence
     uint32_t publisher             # index in the table of publishers
     uint32_t flags                 # StoredFlag
-    uint64_t expires_ns            # this field and the next only in wide copies
+    uint64_t expires_ns            # this field and the next not in copies of width 0
     uint64_t priority
+    uint64_t deliver_at_ns         # only in copies of width 2; of a message that is not delayed: 0
 
 
-cdef uint64_t NARROW_BYTES = 24
-WIDE_BYTES = sizeof(StoredMessage)
+WIDEST = 2
+cdef uint64_t[3] STORED_BYTES = [24, 40, sizeof(StoredMessage)]
 
 
 class CopyDamaged(ValueError):
@@ -61,14 +65,15 @@ def publisher_table(QueueManager manager not None):
 def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t slots_max):
     """Copy messages behind the log position `after`, up to `until`, from at most `slots_max` slots.
 
-    Returns (copy, whether its messages are wide, number of slots read, position to continue after). That position is
+    Returns (copy, its width, number of slots read, position to continue after). That position is
     `until` when the copy is complete.
     """
     cdef uint32_t slot = first_slot_after(queue, after)
     cdef uint32_t looked_at = 0
     cdef uint64_t count = 0
     cdef uint64_t at
-    cdef bint wide = False
+    cdef int width = 0
+    cdef uint64_t size
     cdef QueueSlot* message
     cdef StoredMessage stored
     cdef bytearray memory = bytearray(<uint64_t>slots_max * sizeof(StoredMessage))
@@ -87,24 +92,29 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
             stored.expires_ns = message.expires_ns
             stored.priority = message.priority
             stored.flags = 0
+            stored.deliver_at_ns = 0
             if message.flags & SLOT_HAS_PRIORITY:
                 stored.flags |= STORED_HAS_PRIORITY
             if message.flags & SLOT_OWN_EXPIRY:
                 stored.flags |= STORED_OWN_EXPIRY
             if message.state == SLOT_BARRIER:
                 stored.flags |= STORED_BARRIER
-            wide = wide or stored.expires_ns != NEVER or stored.flags & STORED_HAS_PRIORITY
+            if message.state == SLOT_DELAYED:
+                stored.flags |= STORED_DELAYED
+                stored.deliver_at_ns = message.lease_ns
+                width = 2
+            elif stored.expires_ns != NEVER or stored.flags & STORED_HAS_PRIORITY:
+                width = max(width, 1)
             memcpy(copy + count * sizeof(StoredMessage), &stored, sizeof(StoredMessage))
             count += 1
         slot = queue.next_slot(slot)
     if slot == NO_SLOT:
         after = until
-    if wide:
-        return bytes(memory[: count * sizeof(StoredMessage)]), True, looked_at, after
+    size = STORED_BYTES[width]
     for at in range(1, count):
         # Messages move to the front, so none is overwritten before it is moved.
-        memcpy(copy + at * NARROW_BYTES, copy + at * sizeof(StoredMessage), NARROW_BYTES)
-    return bytes(memory[: count * NARROW_BYTES]), False, looked_at, after
+        memmove(copy + at * size, copy + at * sizeof(StoredMessage), size)
+    return bytes(memory[: count * size]), width, looked_at, after
 
 
 cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
@@ -119,15 +129,15 @@ cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
 
 
 def restore_messages(
-    Queue queue not None, copy, bint wide, publishers, uint64_t from_position
+    Queue queue not None, copy, int width, publishers, uint64_t from_position
 ):
-    """Let the messages of a copy enter a queue, behind its messages. Messages before `from_position`, which are in no
-    journal any more, are skipped. publishers: a publisher table. Raises CopyDamaged, QueueMemoryFull.
+    """Let the messages of a copy of that width enter a queue, behind its messages. Messages before `from_position`,
+    which are in no journal any more, are skipped. publishers: a publisher table. Raises CopyDamaged, QueueMemoryFull.
     """
     cdef const unsigned char[::1] stored_bytes = copy
     cdef const unsigned char[::1] publisher_bytes = publishers
-    cdef uint64_t size = sizeof(StoredMessage) if wide else NARROW_BYTES
-    cdef uint64_t count = <uint64_t>stored_bytes.shape[0] // size
+    cdef uint64_t size
+    cdef uint64_t count
     cdef uint64_t publisher_count = <uint64_t>publisher_bytes.shape[0] // sizeof(uint64_t)
     cdef uint64_t publisher_id
     cdef uint64_t at
@@ -136,6 +146,11 @@ def restore_messages(
     cdef StoredMessage stored
     stored.expires_ns = NEVER
     stored.priority = 0
+    stored.deliver_at_ns = 0
+    if not 0 <= width <= WIDEST:
+        raise CopyDamaged(f"its messages have the unknown width {width}")
+    size = STORED_BYTES[width]
+    count = <uint64_t>stored_bytes.shape[0] // size
     if count * size != <uint64_t>stored_bytes.shape[0]:
         raise CopyDamaged("its length is not a multiple of the size of a message")
     for at in range(count):
@@ -158,7 +173,7 @@ def restore_messages(
             message.flags |= SLOT_HAS_PRIORITY
         if stored.flags & STORED_OWN_EXPIRY:
             message.flags |= SLOT_OWN_EXPIRY
-        queue.place(number, stored.flags & STORED_BARRIER != 0)
+        queue.place(number, stored.flags & STORED_BARRIER != 0, stored.deliver_at_ns)
 
 
 def restore_rest(Queue queue not None, uint64_t until, deferred):

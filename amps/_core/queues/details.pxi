@@ -13,6 +13,7 @@ from amps._core.queues.slots cimport (
     BLOCK_SLOTS,
     NO_SLOT,
     SLOT_AVAILABLE,
+    SLOT_DELAYED,
     SLOT_DELIVERED,
     SLOT_GONE,
     SLOT_HAS_PRIORITY,
@@ -42,7 +43,8 @@ def describe_queue(QueueManager manager not None, uint32_t number, names):
     - ("subscription", number of its cursor, client name, subscription id, topic, filter, messages that it holds of all
       its queues, its limit of messages)
     - ("message", log position, publisher id, sequence, 1 if it is available else 0, priority or None, name of the
-      client that holds its lease or None, UNIX time in ns at which the lease began or 0)
+      client that holds its lease or None, UNIX time in ns at which the lease began or 0, UNIX time in ns at which it
+      becomes available or 0)
     """
     cdef Queue queue = manager.shared.queues[number]
     cdef bytes counters = (<char*>queue.counters)[: sizeof(QueueCounters)]
@@ -159,6 +161,7 @@ cdef int describe_messages(list rows, QueueManager manager, Queue queue, dict na
                 "message", message.position, manager.shared.publisher_id(message.publisher), message.sequence,
                 1 if message.state == SLOT_AVAILABLE else 0,
                 message.priority if message.flags & SLOT_HAS_PRIORITY else None, client, began_ns,
+                message.lease_ns if message.state == SLOT_DELAYED else 0,
             ))
         slot = queue.next_slot(slot)
     return 0

@@ -110,6 +110,26 @@ cdef class Cursor:
     cdef int forget_block(self, uint32_t block) except -1
 
 
+# See queues/delays.pxi.
+
+
+cdef class DelayOrder:
+    cdef QueueSlot* slots                  # of the arena
+    cdef readonly uint64_t next_ns         # UNIX time at which the first delayed message becomes available; NEVER
+    cdef bint used                         # a message was delayed since the start
+    cdef Heap heap                         # delayed messages, by that time
+    cdef uint64_t cancel_ns                # delay of a message at its first cancel; 0 = none
+    cdef double cancel_factor              # by which the delay grows with each further cancel
+    cdef uint64_t cancel_max_ns
+
+    cdef int add(self, uint32_t slot, uint64_t delayed) except -1
+    cdef uint32_t take(self, uint64_t now_ns) noexcept
+    cdef void drop_stale(self) noexcept
+    cdef bint waits(self, const HeapEntry* entry) noexcept nogil
+    cdef int gather(self) except -1
+    cdef uint64_t after_cancel(self, uint32_t cancels, uint64_t requested_ns) noexcept nogil
+
+
 # See queues/lease_order.pxi.
 
 
@@ -149,7 +169,8 @@ cdef struct DeliveryBuffer:
 
 cdef packed struct Removal:
     uint32_t queue
-    uint32_t action                # QueueAction: QUEUE_EXPIRE or QUEUE_DELIVERED
+    uint32_t action                # QueueAction: QUEUE_EXPIRE, QUEUE_DELIVERED, QUEUE_ANSWERED or QUEUE_DELAYED
+    uint64_t until_ns              # of QUEUE_DELAYED: when the message becomes available; else 0
     QueueEntry entry
 
 
@@ -168,6 +189,10 @@ cdef class QueueOutput:
     cdef int remove(
         self, uint32_t queue, uint32_t action, uint64_t publisher_id, uint64_t sequence, uint64_t position,
         uint32_t deliveries, uint32_t reasons
+    ) except -1
+    cdef int delay(
+        self, uint32_t queue, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t deliveries,
+        uint64_t until_ns
     ) except -1
 
 
@@ -194,6 +219,7 @@ cdef struct NewMessage:
     uint64_t timestamp_ns          # UNIX time at which this instance processed it
     uint64_t expiry_ns             # UNIX time at which its own lifetime ends; NEVER; 0 = it has none of its own
     uint64_t priority
+    uint64_t deliver_at_ns         # UNIX time before which it is not available; 0 = it is not delayed
     uint32_t publisher             # number of the publisher id
     bint has_priority
     bint is_barrier
@@ -238,7 +264,7 @@ cdef enum Outcome:
     OUTCOME_NOT_FOUND = 0          # the message is not in the queue
     OUTCOME_REFUSED = 1            # leased to another client, and leasing is strict
     OUTCOME_NOTHING = 2            # found; nothing to do
-    OUTCOME_RETURNED = 3           # the message is available again
+    OUTCOME_RETURNED = 3           # the message is available again, or will be after a delay
     OUTCOME_FREED = 4              # delivered at most once: removed from its backlog
     OUTCOME_REMOVED = 5            # it has left the queue; the journal must record that
     OUTCOME_EXPIRED = 6            # a cancel reached a limit: removed, and noted in the output
@@ -285,6 +311,7 @@ cdef class Queue:
     cdef uint32_t expiry_next              # the first slot that may expire next in the order of the log
     cdef uint32_t inactive_next
     cdef dict deferred                     # (publisher id, sequence) -> (UNIX time of its expiration, client)
+    cdef readonly DelayOrder delays        # messages that wait for a time
     cdef bint dirty                        # it is in the list of queues to serve
     cdef public uint64_t start_position    # recovery ignores records before this log position
     # who holds which messages
@@ -319,7 +346,7 @@ cdef class Queue:
     # messages enter, wait, run out of time, and leave
     cdef int mark_dirty(self) except -1
     cdef int enqueue(self, const NewMessage* message, uint64_t now_ns) except -1
-    cdef int place(self, uint32_t number, bint is_barrier) except -1
+    cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns) except -1
     cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept
     cdef int remember_expiry(self, uint32_t slot) except -1
     cdef int set_available(self, uint32_t slot) except -1
@@ -335,6 +362,9 @@ cdef class Queue:
     cdef tuple recall(self, tuple bookmark)
     cdef tuple bookmark(self, uint32_t slot)
     cdef uint32_t find_since(self, uint32_t publisher, uint64_t sequence, uint64_t position) noexcept nogil
+    cdef int delay(self, uint32_t slot, uint64_t until_ns) except -1
+    cdef int end_delays(self) except -1
+    cdef int delay_recorded(self, uint64_t position, uint64_t until_ns) except -1
     cdef uint64_t due_ns(self) noexcept
     cdef int pass_time(self, uint64_t now_ns) except -1
     cdef int expire_own(self) except -1
@@ -354,7 +384,7 @@ cdef class Queue:
     cdef int free_delivered(self, uint32_t slot) except -1
     cdef int freed(self, Membership member) except -1
     cdef int count_backlog(self, Subscriber subscriber, int change) except -1
-    cdef int give_back(self, uint32_t slot, bint cancelled) except -1
+    cdef int give_back(self, uint32_t slot, bint cancelled, uint64_t delay_ns) except -1
     cdef int return_all(self, Membership member, uint64_t now_ns) except -1
     cdef int add_member(self, Membership member) except -1
     cdef int drop_member(self, Membership member) except -1

@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from amps._core.queues.engine cimport NewMessage, Queue, Removal
 from amps._core.journal.queue_records cimport (
+    QUEUE_DELAYED,
     QUEUE_EXPIRE,
     QueueAcknowledgementHeader,
     QueueDeliveriesHeader,
@@ -18,6 +19,7 @@ from amps._core.journal.queue_records cimport (
     QueueMatchesHeader,
 )
 from amps._core.journal.record cimport (
+    EXTENSION_DELIVER_AT,
     KIND_QUEUE_ACKNOWLEDGEMENT,
     KIND_QUEUE_DELIVERIES,
     KIND_QUEUE_EXPIRY,
@@ -25,6 +27,7 @@ from amps._core.journal.record cimport (
     RECORD_HEADER_BYTES,
     RecordHeader,
     align8,
+    extension_word,
     record_expiry_ns,
     record_payload,
 )
@@ -63,6 +66,7 @@ cdef class LogAdapter:
         message.publisher = self.manager.shared.publisher(record.publisher_id)
         message.timestamp_ns = record.timestamp_ns
         message.expiry_ns = record_expiry_ns(record)
+        message.deliver_at_ns = extension_word(record, EXTENSION_DELIVER_AT, 0)
         message.has_priority = False
         message.priority = 0
         message.is_barrier = False
@@ -159,6 +163,10 @@ cdef class LogAdapter:
             raise ValueError("its entries do not add up to its length")
         if record.position < tracked.start_position:
             return 0
+        if header.action == QUEUE_DELAYED:
+            for at in range(header.count):
+                tracked.delay_recorded(entries[at].position, header.extension_ns)
+            return 0
         for at in range(header.count):
             if entries[at].position:
                 tracked.remove_recorded(entries[at].position)
@@ -170,14 +178,14 @@ cdef class LogAdapter:
         """Start the counters of the queues, after recovery."""
         cdef Queue queue
         for queue in self.manager.queues:
-            queue.counters.insert_count = queue.counters.depth
+            queue.counters.insert_count = queue.counters.depth + queue.counters.delayed
             queue.counters.delete_count = 0
 
     # --- decisions of the queues ----------------------------------------------------------------------
 
     cdef bytearray removal_record(self, uint32_t* queue, uint64_t* count):
-        """Make a record of the first removals not yet in the journal, all of the same queue and action. Sets queue and
-        count. There must be at least one removal.
+        """Make a record of the first removals not yet in the journal, all of the same queue and action, and of the same
+        time of a delay. Sets queue and count. There must be at least one removal.
         """
         cdef Removal* removals = self.manager.output.removals
         cdef uint64_t limit = min(self.manager.output.removal_count, <uint64_t>ENTRIES_MAX)
@@ -188,7 +196,7 @@ cdef class LogAdapter:
         cdef QueueEntry* entries
         while (
             found < limit and removals[found].queue == removals[0].queue
-            and removals[found].action == removals[0].action
+            and removals[found].action == removals[0].action and removals[found].until_ns == removals[0].until_ns
         ):
             found += 1
         length = <uint32_t>(RECORD_HEADER_BYTES + sizeof(QueueAcknowledgementHeader) + found * sizeof(QueueEntry))
@@ -202,6 +210,7 @@ cdef class LogAdapter:
         record.payload_length = length - RECORD_HEADER_BYTES
         header = <QueueAcknowledgementHeader*>record_payload(record)
         header.action = removals[0].action
+        header.extension_ns = removals[0].until_ns
         header.count = <uint32_t>found
         entries = <QueueEntry*>(header + 1)
         for at in range(found):

@@ -1,14 +1,15 @@
 # The decisions of queues that the core has still to carry out: deliveries for transports, removals for the journal.
 #
 # Removals that no client requested (expired, delivered at most once, released barriers) have already happened in the
-# queues; until the journal has them, a restart would bring the messages back. While the journal accepts no records
+# queues; until the journal has them, a restart would bring the messages back. The same holds for messages that come
+# back with a delay, which are noted among the removals. While the journal accepts no records
 # (`frozen`), they wait here, and at-most-once queues deliver nothing, because the record of such a delivery must not be
 # lost.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 
-from amps._core.journal.queue_records cimport QUEUE_DELIVERED
+from amps._core.journal.queue_records cimport QUEUE_DELAYED, QUEUE_DELIVERED
 
 cdef enum:
     OUTPUT_CAPACITY_FIRST = 256
@@ -79,12 +80,22 @@ cdef class QueueOutput:
         item = &self.removals[self.removal_count]
         item.queue = queue
         item.action = action
+        item.until_ns = 0
         item.entry.publisher_id = publisher_id
         item.entry.sequence = sequence
         item.entry.position = position
         item.entry.slot = deliveries
         item.entry.reasons = reasons
         self.removal_count += 1
+        return 0
+
+    cdef int delay(
+        self, uint32_t queue, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t deliveries,
+        uint64_t until_ns
+    ) except -1:
+        """Note for the journal that a message has come back, and becomes available at a time."""
+        self.remove(queue, QUEUE_DELAYED, publisher_id, sequence, position, deliveries, 0)
+        self.removals[self.removal_count - 1].until_ns = until_ns
         return 0
 
     @property
@@ -121,7 +132,9 @@ cdef class QueueOutput:
         return taken
 
     def take_removals(self):
-        """Take out all removals: [(queue, action, publisher id, sequence, position, reasons)]."""
+        """Take out all removals: [(queue, action, publisher id, sequence, position, reasons, UNIX time in ns until
+        which the message is delayed)].
+        """
         cdef uint64_t at
         cdef Removal* item
         taken = []
@@ -129,7 +142,7 @@ cdef class QueueOutput:
             item = &self.removals[at]
             taken.append(
                 (item.queue, item.action, item.entry.publisher_id, item.entry.sequence, item.entry.position,
-                 item.entry.reasons)
+                 item.entry.reasons, item.until_ns)
             )
         self.removal_count = 0
         return taken

@@ -35,11 +35,13 @@ COUNTERS_BYTES = sizeof(QueueCounters)
 COUNTER_NAMES = (
     "depth", "inactive", "leased", "delivered", "insert_count", "delete_count", "expired_leases", "deferred",
     "transferred_in", "transferred_out", "oldest_position", "last_queued_position", "last_acked_position",
-    "first_block_plus_one", "members", "oldest_lease_ns",
+    "first_block_plus_one", "members", "oldest_lease_ns", "delayed", "next_delivery_ns", "waiting", "unused_19",
+    "unused_20", "unused_21", "unused_22", "unused_23",
 )
 
 cdef enum:
     COUNT_MAX = 65535              # deliveries and cancels of one message
+    DELAYS_PER_TURN = 1024         # messages that become available in one turn of the core, which may take 1 ms
 
 # How long a message waits for the evaluation of filters before it goes to a subscription that is known to match.
 cdef uint64_t EVALUATION_WAIT_NS = 50_000_000
@@ -74,6 +76,7 @@ cdef class Queue:
         self.counters_memory = counters
         self.counters.oldest_position = NEVER
         self.counters.oldest_lease_ns = NEVER
+        self.counters.next_delivery_ns = NEVER
         self.first_block = 0
         self.block_count = 0
         self.block_capacity = 0
@@ -91,6 +94,7 @@ cdef class Queue:
         self.inactive_next = NO_SLOT
         self.expected_ns = NEVER
         self.deferred = {}
+        self.delays = DelayOrder(arena, settings)
         self.dirty = False
         self.now_ns = 0
         self.start_position = 0
@@ -121,7 +125,7 @@ cdef class Queue:
 
     cdef uint64_t due_ns(self) noexcept:
         """The earliest time at which `pass_time` has something to do."""
-        cdef uint64_t due = min(self.lease_due_ns, self.wait_until_ns)
+        cdef uint64_t due = min(min(self.lease_due_ns, self.wait_until_ns), self.delays.next_ns)
         if self.expiries.count:
             due = min(due, self.expiries.entries[0].rank)
         if self.expiry_next != NO_SLOT:
@@ -132,7 +136,9 @@ cdef class Queue:
         return due
 
     cdef int pass_time(self, uint64_t now_ns) except -1:
-        """End leases, then expire messages, then forget deferred acknowledgements, then end the wait for filters."""
+        """End leases, then expire messages, then forget deferred acknowledgements, then end delays, then end the wait
+        for filters. Not all delays may end at once: then it is due again.
+        """
         self.now_ns = now_ns
         if self.lease_due_ns <= now_ns:
             self.end_leases()
@@ -145,6 +151,8 @@ cdef class Queue:
             self.recall(bookmark)
         if self.counters.inactive:
             self.activate()
+        if self.delays.next_ns <= now_ns:
+            self.end_delays()
         if self.wait_until_ns <= now_ns:
             self.wait_until_ns = NEVER
             self.mark_dirty()
@@ -320,17 +328,17 @@ cdef class Queue:
     # === messages enter, wait, run out of time, and leave ========================================================
     #
     # A message enters once (`enqueue`; a log position that was seen before is ignored). It is then available, a
-    # barrier, or inactive if the queue has reached its target depth. It leaves when it is acknowledged, delivered at
-    # most once, or expired. Most messages expire in the order of the log (`expiry_next`), the others by a heap
-    # (`expiries`). An acknowledgement may come before its message is active, or before it is in the queue: then it is
-    # kept for a while (`deferred`). The number of those without a message is limited, per client and for all queues
+    # barrier, delayed, or inactive if the queue has reached its target depth. It leaves when it is acknowledged,
+    # delivered at most once, or expired. Most messages expire in the order of the log (`expiry_next`), the others by a
+    # heap (`expiries`). An acknowledgement may come before its message is active, or before it is in the queue: then it
+    # is kept for a while (`deferred`). The number of those without a message is limited, per client and for all queues
     # (`QueueShared.may_defer`).
     #
     # Each change that may allow a delivery marks the queue dirty, and the queue manager serves it.
     #
     # Invariants
-    # - A message has one state. `depth` counts those that are active (available, leased, barriers), `inactive` the
-    #   others, the first of which is at or behind `inactive_next`.
+    # - A message has one state. `depth` counts those that are active (available, leased, barriers), `delayed` those
+    #   that wait for a time, `inactive` the others, the first of which is at or behind `inactive_next`.
     # - A waiting message that can expire is at or behind `expiry_next`, or in `expiries`. A leased or inactive message
     #   is checked when it comes back or becomes active.
     # - `expected_ns` is the time of the queue's timer; nothing is due before it.
@@ -373,10 +381,12 @@ cdef class Queue:
             slot.priority = message.priority
         if own:
             slot.flags |= SLOT_OWN_EXPIRY
-        return self.place(number, message.is_barrier)
+        return self.place(number, message.is_barrier, message.deliver_at_ns)
 
-    cdef int place(self, uint32_t number, bint is_barrier) except -1:
-        """Set the state of a message whose slot is filled otherwise, and make it known to the parts of the queue."""
+    cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns) except -1:
+        """Set the state of a message whose slot is filled otherwise, and make it known to the parts of the queue. A
+        barrier is not delayed.
+        """
         cdef QueueSlot* slot = &self.slots[number]
         if self.everything.fresh == NO_SLOT and not self.has_priority:
             self.everything.fresh = number
@@ -393,6 +403,9 @@ cdef class Queue:
             self.counters.insert_count += 1
             heap_push(&self.barriers, 0, slot.position, number, 0)
             self.mark_dirty()
+        elif deliver_at_ns > self.now_ns:
+            self.counters.insert_count += 1
+            self.delay(number, deliver_at_ns)
         elif self.counters.inactive or self.counters.depth >= self.target_depth:
             slot.state = SLOT_INACTIVE
             self.counters.inactive += 1
@@ -469,16 +482,22 @@ cdef class Queue:
     # --- leaving --------------------------------------------------------------------------------------
 
     cdef int leave(self, uint32_t slot) except -1:
-        """Remove an active message without a holder from the queue."""
-        self.counters.depth -= 1
+        """Remove an active or delayed message without a holder from the queue."""
+        cdef bint was_delayed = self.slots[slot].state == SLOT_DELAYED
         self.counters.delete_count += 1
         self.gone(slot)
+        if was_delayed:
+            self.counters.delayed -= 1
+            self.delays.drop_stale()
+            self.counters.next_delivery_ns = self.delays.next_ns
+        else:
+            self.counters.depth -= 1
         if self.barriers.count or self.counters.inactive:
             self.mark_dirty()
         return 0
 
     cdef int expire(self, uint32_t slot, uint32_t reasons) except -1:
-        """Remove an active message without a holder from the queue unacknowledged, and note the removal."""
+        """Remove an active or delayed message without a holder from the queue unacknowledged, and note the removal."""
         self.note_removal(slot, QUEUE_EXPIRE, reasons)
         return self.leave(slot)
 
@@ -499,6 +518,47 @@ cdef class Queue:
         else:
             self.leave(slot)
         return 1
+
+    # --- delays ---------------------------------------------------------------------------------------
+
+    cdef int delay(self, uint32_t slot, uint64_t until_ns) except -1:
+        """Let a message that is counted in no state wait until a time."""
+        self.slots[slot].state = SLOT_DELAYED
+        self.slots[slot].lease_ns = until_ns
+        self.counters.delayed += 1
+        self.delays.add(slot, self.counters.delayed)
+        self.counters.next_delivery_ns = self.delays.next_ns
+        return self.shared.expects(self, until_ns)
+
+    cdef int end_delays(self) except -1:
+        """Make messages available whose time has come, at most DELAYS_PER_TURN."""
+        cdef uint32_t slot
+        for _ in range(DELAYS_PER_TURN):
+            slot = self.delays.take(self.now_ns)
+            if slot == NO_SLOT:
+                break
+            self.slots[slot].state = SLOT_AVAILABLE
+            self.counters.delayed -= 1
+            self.counters.depth += 1
+            self.offer(slot)
+        self.counters.next_delivery_ns = self.delays.next_ns
+        return 0
+
+    cdef int delay_recorded(self, uint64_t position, uint64_t until_ns) except -1:
+        """Delay a message whose delay is recorded in the journal, in recovery."""
+        cdef uint32_t slot = self.find(position, NO_SLOT)
+        if slot == NO_SLOT:
+            return 0
+        if self.slots[slot].state == SLOT_AVAILABLE:
+            self.counters.depth -= 1
+        elif self.slots[slot].state == SLOT_DELAYED:
+            self.counters.delayed -= 1
+        elif self.slots[slot].state == SLOT_INACTIVE:
+            self.counters.inactive -= 1
+            self.counters.insert_count += 1
+        else:
+            return 0
+        return self.delay(slot, until_ns)
 
     # --- deferred acknowledgements --------------------------------------------------------------------
 
@@ -556,7 +616,7 @@ cdef class Queue:
             state = self.slots[entry.slot].state
             # A leased or inactive message is checked when it comes back or is activated.
             if self.slots[entry.slot].position == entry.position and (
-                state == SLOT_AVAILABLE or state == SLOT_BARRIER
+                state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_DELAYED
             ):
                 self.expire(entry.slot, REASON_TIME_LIMIT)
         return 0
@@ -571,7 +631,7 @@ cdef class Queue:
                 if self.slots[slot].expires_ns > self.now_ns:
                     return 0
             self.expiry_next = self.next_slot(slot)
-            if state == SLOT_AVAILABLE or state == SLOT_BARRIER:
+            if state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_DELAYED:
                 if not self.slots[slot].flags & SLOT_OWN_EXPIRY:
                     self.expire(slot, REASON_TIME_LIMIT)
         return 0
@@ -597,6 +657,7 @@ cdef class Queue:
     ) except -1:
         """Apply an acknowledgement to a message. Returns an Outcome."""
         cdef int state = self.slots[slot].state
+        cdef uint64_t delay_ns
         cdef Membership holder
         self.now_ns = now_ns
         if state == SLOT_INACTIVE:
@@ -623,7 +684,8 @@ cdef class Queue:
                 if self.slots[slot].cancels < COUNT_MAX:
                     self.slots[slot].cancels += 1
                 self.let_go(slot)
-                return OUTCOME_EXPIRED if self.give_back(slot, True) else OUTCOME_RETURNED
+                delay_ns = self.delays.after_cancel(self.slots[slot].cancels, extension_ns)
+                return OUTCOME_EXPIRED if self.give_back(slot, True, delay_ns) else OUTCOME_RETURNED
             self.let_go(slot)
         elif not self.defers(action):
             return OUTCOME_NOTHING
@@ -743,8 +805,10 @@ cdef class Queue:
                 (<Queue>self.shared.queues[member.queue]).member_became(member, after)
         return 0
 
-    cdef int give_back(self, uint32_t slot, bint cancelled) except -1:
-        """Return a message to the queue after its lease, or expire it (queues.md §11, `ret`). 1: it has expired."""
+    cdef int give_back(self, uint32_t slot, bint cancelled, uint64_t delay_ns) except -1:
+        """Return a message to the queue after its lease, at once or after a delay, or expire it (queues.md §11, `ret`).
+        1: it has expired.
+        """
         cdef uint32_t reasons = 0
         if self.slots[slot].expires_ns <= self.now_ns:
             reasons |= REASON_TIME_LIMIT
@@ -756,8 +820,16 @@ cdef class Queue:
         if reasons:
             self.expire(slot, reasons)
             return 1
-        self.offer(slot)
-        return 0
+        if delay_ns == 0:
+            return self.offer(slot)
+        self.counters.depth -= 1
+        self.delay(slot, self.now_ns + delay_ns)
+        if self.counters.inactive:
+            self.mark_dirty()
+        return self.output.delay(
+            self.number, self.shared.publisher_id(self.slots[slot].publisher), self.slots[slot].sequence,
+            self.slots[slot].position, self.slots[slot].deliveries, self.now_ns + delay_ns,
+        )
 
     cdef int return_all(self, Membership member, uint64_t now_ns) except -1:
         """Return all messages of a subscription that has ended."""
@@ -769,7 +841,7 @@ cdef class Queue:
                 self.free_delivered(slot)
             else:
                 self.let_go(slot)
-                self.give_back(slot, False)
+                self.give_back(slot, False, 0)
         return 0
 
     # --- members --------------------------------------------------------------------------------------
@@ -826,7 +898,7 @@ cdef class Queue:
                 slot = member.first
                 self.counters.expired_leases += 1
                 self.let_go(slot)
-                self.give_back(slot, False)
+                self.give_back(slot, False, 0)
             if member.first != NO_SLOT:
                 self.lease_due_ns = min(self.lease_due_ns, self.lease_end(member.first))
         return 0
@@ -847,7 +919,7 @@ cdef class Queue:
     def heap_entries(self):
         """Number of entries of all its heaps, including stale ones: memory besides the slots."""
         cdef Cursor cursor
-        count = self.barriers.count + self.expiries.count
+        count = self.barriers.count + self.expiries.count + self.delays.heap.count
         for cursor in self.cursors:
             count += cursor.heap.count
         return count
@@ -894,9 +966,10 @@ cdef class Queue:
 
     cdef uint64_t undelivered_from(self) noexcept:
         """A log position before which every message has been delivered at least once; not always the highest such.
-        NEVER: every message in the queue has been delivered.
+        NEVER: every message in the queue has been delivered, or is delayed.
         """
-        cdef uint32_t slot = self.everything.fresh  # in the order of the log; NO_SLOT with priorities
+        # In the order of the log; NO_SLOT with priorities.
+        cdef uint32_t slot = NO_SLOT if self.delays.used else self.everything.fresh
         if self.counters.depth + self.counters.inactive == self.counters.leased:
             return NEVER
         return self.slots[self.head if slot == NO_SLOT else slot].position
@@ -963,7 +1036,8 @@ cdef class Queue:
                 if slot == NO_SLOT or self.slots[cursor.fresh].position < self.slots[slot].position:
                     slot = cursor.fresh
                 break
-            if state == SLOT_BARRIER or state == SLOT_INACTIVE:
+            # Inactive messages are behind all available ones, unless delayed ones became available there.
+            if state == SLOT_BARRIER or (state == SLOT_INACTIVE and not self.delays.used):
                 break
             cursor.fresh = self.next_slot(cursor.fresh)
         if (

@@ -309,9 +309,9 @@ cdef class QueueManager:
 
     def enqueue(
         self, uint32_t queue_number, uint64_t position, bookmark, uint64_t timestamp_ns, expiration_s, uint64_t now_ns,
-        priority=None, is_barrier=False
+        priority=None, is_barrier=False, uint64_t deliver_at_ns=0
     ):
-        """Let a message enter a queue. expiration_s: None if the message has none."""
+        """Let a message enter a queue. expiration_s: None if it has none. deliver_at_ns: 0 = it is not delayed."""
         cdef NewMessage message
         message.position = position
         message.publisher_id, message.sequence = bookmark
@@ -323,7 +323,12 @@ cdef class QueueManager:
         message.has_priority = priority is not None
         message.priority = priority or 0
         message.is_barrier = is_barrier
+        message.deliver_at_ns = deliver_at_ns
         (<Queue>self.shared.queues[queue_number]).enqueue(&message, now_ns)
+
+    def delay_recorded(self, uint32_t queue_number, uint64_t position, uint64_t until_ns):
+        """Delay a message until a time that is recorded in the journal."""
+        (<Queue>self.shared.queues[queue_number]).delay_recorded(position, until_ns)
 
     def remove_recorded(self, uint32_t queue_number, uint64_t position):
         """Remove a message whose removal is recorded in the journal. False: it was not in the queue."""
@@ -382,7 +387,8 @@ cdef class QueueManager:
             if queue.expected_ns == entry.rank:
                 queue.expected_ns = NEVER
                 queue.pass_time(now_ns)
-                self.shared.expects(queue, queue.due_ns())
+                # What is due still has to wait for the next turn.
+                self.shared.expects(queue, max(queue.due_ns(), now_ns + 1))
 
     def serve(self, uint64_t now_ns):
         """Deliver the messages that can be delivered, in all queues that have changed."""

@@ -1,8 +1,8 @@
 # Searches a queue for messages that match a filter, to acknowledge or to return them (queues.md §8.1, §14.1).
 #
-# Only active messages match: available ones, waiting barriers, and leased ones. Leased messages are acknowledged, but
-# not returned. A message that enters or leaves during the search may be found or not. The core acknowledges the found
-# messages that are still in the queue when it receives the result.
+# Only active messages match (available ones, waiting barriers, and leased ones), and delayed ones. Leased and delayed
+# messages are acknowledged, but not returned. A message that enters or leaves during the search may be found or not.
+# The core acknowledges the found messages that are still in the queue when it receives the result.
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
@@ -10,7 +10,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from amps._core.expressions.machine cimport FilterSet
 from amps._core.journal.reader import LogDamaged
 from amps._core.wire.ingress cimport AckList
-from amps._core.queues.slots cimport SLOT_AVAILABLE, SLOT_BARRIER, SLOT_LEASED
+from amps._core.queues.slots cimport SLOT_AVAILABLE, SLOT_BARRIER, SLOT_DELAYED, SLOT_LEASED
 from amps._core.queues.manager cimport WALK_END, WALK_FOUND, QueueWalk, SlotMemory, WalkStep
 from amps._core.journal.record cimport RecordHeader, record_correlation_id, record_payload
 from amps._core.wire.topics cimport TopicEntry
@@ -69,7 +69,7 @@ cdef class QueueSearch:
                 used += STEP_COST_BYTES
                 if (
                     self.walk.state != SLOT_AVAILABLE and self.walk.state != SLOT_BARRIER
-                    and (self.shows or self.walk.state != SLOT_LEASED)
+                    and (self.shows or (self.walk.state != SLOT_LEASED and self.walk.state != SLOT_DELAYED))
                 ):
                     continue
                 self.has_message = True

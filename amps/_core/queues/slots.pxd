@@ -18,6 +18,7 @@ cdef enum SlotState:
     SLOT_BARRIER = 4               # waits until all messages before it have left
     SLOT_DELIVERED = 5             # left an at-most-once queue, and still counts in a backlog
     SLOT_GONE = 6
+    SLOT_DELAYED = 7               # waits for a time: queues/delays.pxi
 
 
 cdef enum SlotFlag:
@@ -31,7 +32,9 @@ cdef packed struct QueueSlot:
     uint64_t position              # log position of the message's record; rises from slot to slot of a queue
     uint64_t sequence              # second part of its bookmark
     uint64_t expires_ns            # UNIX time from which on it may not be delivered; NEVER
-    uint64_t lease_ns              # while leased: UNIX time at which the lease ends, or began if it has no end
+    # UNIX time. While leased: at which the lease ends, or began if it has no end. While delayed: at which the message
+    # becomes available.
+    uint64_t lease_ns
     uint64_t priority
     uint32_t publisher             # number of the first part of its bookmark
     uint32_t holder                # number of the membership that holds it, while leased or delivered
@@ -70,3 +73,7 @@ cdef packed struct QueueCounters:
     uint64_t first_block_plus_one  # number of its first block in the arena, plus 1; 0 = none
     uint64_t members               # subscriptions
     uint64_t oldest_lease_ns       # UNIX time at which the oldest lease began; NEVER = no lease
+    uint64_t delayed               # messages that wait for their time; not in `depth`
+    uint64_t next_delivery_ns      # UNIX time at which the first of them becomes available; NEVER = there are none
+    uint64_t waiting               # messages behind the head of their key
+    uint64_t[5] unused

@@ -22,6 +22,7 @@ from amps._core.queues.slots cimport (
     NO_SLOT,
     SLOT_AVAILABLE,
     SLOT_BARRIER,
+    SLOT_DELAYED,
     SLOT_DELIVERED,
     SLOT_GONE,
     SLOT_HAS_PRIORITY,

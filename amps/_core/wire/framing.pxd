@@ -53,6 +53,8 @@ cdef enum Field:
     FIELD_USE_NS
     FIELD_DETAIL
     FIELD_POSITION
+    FIELD_DELAY
+    FIELD_NOT_BEFORE
     FIELD_COUNT
 
 

@@ -76,6 +76,9 @@ _FIELDS = (
     # Additions of this project, in failure acknowledgements (docs/messages.md). Readers ignore keys they do not know.
     ("detail", "detail", (), "string"),
     ("position", "position", (), "integer"),
+    # Additions of this project for delayed delivery (docs/spec/queue_guarantees.md §1), in milliseconds.
+    ("delay", "delay", (), "integer"),
+    ("not_before", "not_before", (), "integer"),
 )
 FIELD_NAMES = tuple(entry[0] for entry in _FIELDS)
 if len(_FIELDS) != FIELD_COUNT or FIELD_COUNT > 64:

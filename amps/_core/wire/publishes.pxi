@@ -17,14 +17,18 @@
 cimport cython
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.math cimport ceil
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from amps._core.expressions.functions cimport unix_seconds
 from amps._core.expressions.machine cimport EvaluationContext, FilterSet
 from amps._core.journal.record cimport (
     EXTENSION_CLIENT,
     EXTENSION_CLIENT_BYTES,
+    EXTENSION_DELIVER_AT,
+    EXTENSION_DELIVER_AT_BYTES,
     FLAG_DELTA,
     FLAG_DERIVED_PUBLISHER,
     FLAG_UNRECORDED,
@@ -42,7 +46,9 @@ from amps._core.wire.framing cimport (
     FIELD_BOOKMARK,
     FIELD_CMD,
     FIELD_CORRELATION_ID,
+    FIELD_DELAY,
     FIELD_EXPIRATION,
+    FIELD_NOT_BEFORE,
     FIELD_SEQ,
     FIELD_SOW_KEY,
     FIELD_TOPIC,
@@ -76,6 +82,12 @@ AFTER_REFUSAL = 10     # a numbered publish that could be taken, but follows a r
 
 cdef enum:
     BACKLOG_BYTES = 512 << 10
+    DELAY_DAYS_MAX = 3653          # ten years
+
+cdef uint64_t DELAY_FIELDS = (<uint64_t>1 << <int>FIELD_DELAY) | (<uint64_t>1 << <int>FIELD_NOT_BEFORE)
+cdef uint64_t NS_PER_MS = 1_000_000
+cdef uint64_t DELAY_MS_MAX = <uint64_t>DELAY_DAYS_MAX * 86_400_000
+cdef uint64_t NOT_BEFORE_MS_MAX = (<uint64_t>1 << 63) // NS_PER_MS
 
 PUBLISH_BACKLOG_BYTES = BACKLOG_BYTES
 """Bytes in the ring from which no more publishes are put there. Acknowledgements of consumers use the same ring; they
@@ -315,7 +327,30 @@ cdef class Ingress:
             and part_length(&self.view, <int>FIELD_SOW_KEY) <= PART_LIMIT
         )
 
+    @property
+    def delay_fits(self):
+        """True if the current frame has no delay, or a valid one (docs/spec/queue_guarantees.md §1)."""
+        return not self.view.present & DELAY_FIELDS or self.has_valid_delay()
+
     # --- its record -----------------------------------------------------------------------------------
+
+    cdef bint has_valid_delay(self) noexcept nogil:
+        """Whether the delay of a frame that has one is valid: one key, with a number in its range."""
+        cdef uint64_t number
+        if self.view.present & DELAY_FIELDS == DELAY_FIELDS:
+            return False
+        if field_u64(&self.view, FIELD_DELAY, &number) == 0:
+            return number <= DELAY_MS_MAX
+        return field_u64(&self.view, FIELD_NOT_BEFORE, &number) == 0 and number <= NOT_BEFORE_MS_MAX
+
+    cdef uint64_t deliver_at_ns(self) noexcept nogil:
+        """UNIX time until which the current frame, whose delay is valid, is delayed; whole milliseconds, rounded up."""
+        cdef uint64_t number = 0
+        if field_u64(&self.view, FIELD_DELAY, &number) == 0:
+            number += <uint64_t>ceil(unix_seconds() * 1000.0)
+        else:
+            field_u64(&self.view, FIELD_NOT_BEFORE, &number)
+        return number * NS_PER_MS
 
     cdef uint64_t record_length(self, uint64_t sequence) noexcept:
         """The length of the current frame's record in bytes; `sequence` 0 = the publish has none."""
@@ -325,6 +360,8 @@ cdef class Ingress:
         length += self.frame_length - self.header_length
         if self.numbered and sequence == 0:
             length += EXTENSION_CLIENT_BYTES
+        if self.view.present & DELAY_FIELDS:
+            length += EXTENSION_DELIVER_AT_BYTES
         return length
 
     cdef int fill_record(
@@ -333,6 +370,7 @@ cdef class Ingress:
         cdef uint8_t* at = <uint8_t*>record + RECORD_HEADER_BYTES
         cdef uint32_t part
         cdef uint64_t expiration
+        cdef uint64_t deliver_at_ns
         memset(record, 0, RECORD_HEADER_BYTES)
         # The record is padded to a multiple of 8, and the padding goes to the log too.
         (<uint64_t*>(<uint8_t*>record + align8(length) - 8))[0] = 0
@@ -352,6 +390,10 @@ cdef class Ingress:
             record.publisher_id = self.derived_id
             record.extension_length = EXTENSION_CLIENT_BYTES
             at = put_extension(at, EXTENSION_CLIENT, &self.publisher_id)
+        if self.view.present & DELAY_FIELDS:
+            record.extension_length += EXTENSION_DELIVER_AT_BYTES
+            deliver_at_ns = self.deliver_at_ns()
+            at = put_extension(at, EXTENSION_DELIVER_AT, &deliver_at_ns)
         part = part_length(&self.view, <int>FIELD_CORRELATION_ID)
         record.correlation_id_length = part
         memcpy(at, self.view.field[<int>FIELD_CORRELATION_ID].data, part)
@@ -492,6 +534,8 @@ cdef class Ingress:
         if self.view.present & (<uint64_t>1 << <int>FIELD_EXPIRATION):
             if field_u64(&self.view, FIELD_EXPIRATION, &number) < 0 or number >= NO_EXPIRATION:
                 return False
+        if self.view.present & DELAY_FIELDS and not self.has_valid_delay():
+            return False
         return self.wants_plain_ack()
 
     cdef inline bint wants_plain_ack(self) noexcept nogil:

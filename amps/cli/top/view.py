@@ -20,6 +20,7 @@ TITLES = {
 }
 NUMBERS = frozenset(
     ("depth", "in_per_s", "out_per_s", "age_s", "consumers", "leased", "lease_age_s", "expired_leases", "inactive",
+     "delayed",
      "subscriptions", "topics", "clients", "backlog", "replays")
 )  # fmt: skip
 FIRST_SORT = {"queues": "depth", "clients": "backlog", "subscriptions": "client", "topics": "topic"}

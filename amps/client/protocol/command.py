@@ -21,7 +21,7 @@ _TOPIC_REQUIRED = frozenset(
     ("publish", "delta_publish", "subscribe", "delta_subscribe", "sow", "sow_and_subscribe",
      "sow_and_delta_subscribe", "sow_delete")
 )  # fmt: skip
-_NUMBERS = ("expiration", "batch_size", "top_n", "sequence")
+_NUMBERS = ("expiration", "delay", "not_before", "batch_size", "top_n", "sequence")
 _HEADERS = (
     ("topic", "topic"),
     ("filter", "filter"),
@@ -33,6 +33,8 @@ _HEADERS = (
     ("sow_keys", "sow_keys"),
     ("correlation_id", "correlation_id"),
     ("expiration", "expiration"),
+    ("delay", "delay"),
+    ("not_before", "not_before"),
     ("batch_size", "batch_size"),
     ("top_n", "top_n"),
     ("sequence", "seq"),
@@ -41,6 +43,8 @@ _HEADERS = (
 _TEXTS = ("command_id", *(a for a, _ in _HEADERS if a not in _NUMBERS), "options")
 MAX_NUMBER = 2**63 - 1
 MAX_EXPIRATION_S = 2**32 - 2
+MAX_DELAY_MS = 3653 * 86_400_000
+MAX_NOT_BEFORE_MS = 2**63 // 10**6
 
 PUBLISHES = frozenset(("publish", "delta_publish"))
 SUBSCRIPTIONS = frozenset(("subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"))
@@ -146,6 +150,10 @@ class Command:
     """A text of Base64 characters that is delivered with the message."""
     expiration: int | None = None
     """Seconds; 0 = never expires."""
+    delay: int | None = None
+    """Milliseconds during which no queue delivers the message."""
+    not_before: int | None = None
+    """The UNIX time in milliseconds before which no queue delivers the message."""
     batch_size: int | None = None
     """The number of records of a result in one message."""
     top_n: int | None = None
@@ -177,6 +185,8 @@ class Command:
         sow_keys: str | Iterable[str] | None = None,
         correlation_id: str | None = None,
         expiration: int | None = None,
+        delay: int | None = None,
+        not_before: int | None = None,
         batch_size: int | None = None,
         top_n: int | None = None,
         sequence: int | None = None,
@@ -198,6 +208,8 @@ class Command:
         self.set_sow_keys(sow_keys)
         self.correlation_id = correlation_id
         self.expiration = expiration
+        self.delay = delay
+        self.not_before = not_before
         self.batch_size = batch_size
         self.top_n = top_n
         self.sequence = sequence
@@ -275,6 +287,16 @@ class Command:
         self.expiration = value
         return self
 
+    def set_delay(self, value: int | None) -> Self:
+        """Milliseconds, at most ten years, during which no queue delivers the message (queue_guarantees.md §1)."""
+        self.delay = value
+        return self
+
+    def set_not_before(self, value: int | None) -> Self:
+        """The UNIX time in milliseconds before which no queue delivers the message; not together with a delay."""
+        self.not_before = value
+        return self
+
     def set_batch_size(self, value: int | None) -> Self:
         """The number of records of a result in one message."""
         self.batch_size = value
@@ -339,6 +361,12 @@ class Command:
                 check_number(attribute, number)
         if self.expiration is not None:
             check_expiration(self.expiration)
+        if self.delay is not None and self.not_before is not None:
+            raise ValueError("a message has a delay or a time not_before, not both")
+        if self.delay is not None:
+            check_number("delay", self.delay, MAX_DELAY_MS)
+        if self.not_before is not None:
+            check_number("not_before", self.not_before, MAX_NOT_BEFORE_MS)
         if self.topic == "" or (self.topic is None and name in _TOPIC_REQUIRED and not self._is_resume()):
             raise ValueError(f"{name} needs a topic")
         if self.correlation_id is not None:
@@ -414,6 +442,8 @@ def command_from_frame(frame: bytes) -> Command:
         sow_keys=fields.get("sow_keys"),
         correlation_id=fields.get("correlation_id"),
         expiration=fields.get("expiration"),
+        delay=fields.get("delay"),
+        not_before=fields.get("not_before"),
         sequence=fields.get("seq"),
         options=fields.get("opts", ""),
         ack_type=fields.get("ack_type", ""),

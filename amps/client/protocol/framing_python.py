@@ -60,6 +60,8 @@ _INTEGERS = {
     "timeout_interval": (),
     "max_msgs": (),
     "position": (),
+    "delay": (),
+    "not_before": (),
 }
 _BOOLEANS: dict[str, tuple[str, ...]] = {
     "data_only": (),
@@ -74,7 +76,7 @@ FIELD_NAMES = (
     "password", "message_type", "version", "status", "reason", "timestamp", "leaseperiod", "msg_len", "gseq",
     "matches", "topic_matches", "records_returned", "records_inserted", "records_updated", "records_deleted",
     "data_only", "send_empty", "send_keys", "send_oof", "send_matching_ids", "heartbeat", "timeout_interval",
-    "max_msgs", "src", "use_ns", "detail", "position",
+    "max_msgs", "src", "use_ns", "detail", "position", "delay", "not_before",
 )  # fmt: skip
 
 # Spellings after the long name: the first is written, all are read.

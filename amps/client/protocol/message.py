@@ -227,6 +227,13 @@ class Message(ReceivedMessage):
         return self._number("expiration")
 
     @property
+    def not_before(self) -> int | None:
+        """The UNIX time in milliseconds before which queues do not deliver the message; None: it has no delay
+        (queue_guarantees.md §1).
+        """
+        return self._number("not_before")
+
+    @property
     def batch_size(self) -> int | None:
         """The number of records in the same batch."""
         return self._number("batch_size")

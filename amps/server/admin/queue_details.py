@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 
 from amps.journal.bookmark_text import format_bookmark
+from amps.server.admin.formats import format_time_ns
 from amps.server.admin.message_heads import MessageHead
 from amps.server.admin.queue_counters import COUNTERS_DTYPE, NEVER, named
 
@@ -55,6 +56,8 @@ def details_text(
         "insert_count": counters["insert_count"],
         "delete_count": counters["delete_count"],
         "depth": counters["depth"],
+        "delayed": counters["delayed"],
+        "next_delivery": None if (at_ns := counters["next_delivery_ns"]) == NEVER else format_time_ns(at_ns),
         "last_queued_txid": _txid(heads, counters["last_queued_position"]),
         "last_acked_txid": _txid(heads, counters["last_acked_position"]),
         "priority_count": priority_count,
@@ -100,7 +103,7 @@ def _cursor(row: Sequence[Any], subscriptions: Rows, heads: Heads) -> dict[str, 
 
 
 def _message(row: Sequence[Any], heads: Heads, now_ns: int) -> dict[str, Any]:
-    _, position, publisher, sequence, deliverable, priority, leased_to, began_ns = row
+    _, position, publisher, sequence, deliverable, priority, leased_to, began_ns, deliver_at_ns = row
     head = heads.get(position)
     shown = {
         "txid": 0 if head is None else head.txid,
@@ -113,6 +116,8 @@ def _message(row: Sequence[Any], heads: Heads, now_ns: int) -> dict[str, Any]:
     }
     if leased_to is not None:
         shown |= {"leased_to": leased_to, "leased_age": _age_s(now_ns, began_ns)}
+    if deliver_at_ns:
+        shown["next_delivery"] = format_time_ns(deliver_at_ns)
     return shown
 
 

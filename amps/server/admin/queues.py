@@ -15,6 +15,7 @@ from typing import Any
 
 from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
+from amps.server.admin.formats import format_time_ns
 from amps.server.admin.message_heads import read_heads
 from amps.server.admin.queue_counters import NEVER, QueueCounters, count_priorities, named
 from amps.server.admin.queue_details import counters_in, details_text, positions_in
@@ -114,10 +115,12 @@ class QueueView:
             "age_of_oldest_lease": str(oldest_lease_s(row, now_ns)),
             "backlog": str(row["leased"] + row["delivered"]),
             "deferred_ack_count": str(row["deferred"]),
+            "delayed": str(row["delayed"]),
             "expired_leases": str(row["expired_leases"]),
             "inactive_message_count": str(row["inactive"]),
             "max_backlog": str(queue.max_backlog or 0),
             "message_type": queue.message_type,
+            "next_delivery": next_delivery(row),
             "owned": str(row["depth"]),
             "proxied_transfer": PROXIED_TRANSFER,
             "queue_depth": str(row["depth"]),
@@ -242,9 +245,10 @@ class QueueView:
     def _line(self, number: int, row: Mapping[str, int], now_ns: int) -> str:
         queue = self._queues[number]
         behind_s = self._seconds_behind(number, row["oldest_position"], now_ns)
+        delayed = f"delayed {row['delayed']}, next_delivery {next_delivery(row)}, " if row["delayed"] else ""
         # A name may contain any characters, but must not start a new record.
         return (
-            f"{queue_id(queue)!a}: queue_depth {row['depth']}, inactive {row['inactive']}, "
+            f"{queue_id(queue)!a}: queue_depth {row['depth']}, inactive {row['inactive']}, {delayed}"
             f"backlog {row['leased'] + row['delivered']}, subscriptions {row['members']}, "
             f"inserted {row['insert_count']}, deleted {row['delete_count']}, "
             f"expired_leases {row['expired_leases']}, deferred_acks {row['deferred']}, "
@@ -275,6 +279,12 @@ def oldest_lease_s(row: Mapping[str, int], now_ns: int) -> int:
     """Age of the oldest lease, in whole seconds; 0 if no message is leased."""
     began_ns = row["oldest_lease_ns"]
     return 0 if began_ns == NEVER else max(0, now_ns - began_ns) // NS_PER_S
+
+
+def next_delivery(row: Mapping[str, int]) -> str:
+    """The time at which the first delayed message becomes available; empty if there is none."""
+    at_ns = row["next_delivery_ns"]
+    return "" if at_ns == NEVER else format_time_ns(at_ns)
 
 
 def _fixed(value: str) -> Leaf:

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from amps._core.journal.reader import LogDamaged, build_file_header
+from amps._core.journal.reader import FORMAT_VERSION, LogDamaged, build_file_header
 from amps._core.journal.writer import IndexBuilder, index_bytes
 from amps._core.values.value import publisher_id
 from amps.journal.disk import PAGE_BYTES, Disk
@@ -52,6 +52,7 @@ from amps.server.eventlog import Report
 from amps.server.runtime import Runtime
 
 MIB = 1 << 20
+_VERSION_OFFSET = 8  # in the header of a journal: docs/files.md
 
 
 class StorageFailure(Exception):
@@ -186,9 +187,14 @@ class JournalFiles:
         self.retention.stop(self._headers[self._number], index, position)
 
     def resume(self, header: JournalHeader) -> None:
-        """Open the file that recovery found in use."""
+        """Open the file that recovery found in use, and give it the version of new files. Raises OSError."""
         path = journal_path(self.directory, self.instance_name, header.number)
         descriptor = self._disk.open(path, os.O_RDWR)
+        version = FORMAT_VERSION.to_bytes(4, "little")
+        if os.pread(descriptor, len(version), _VERSION_OFFSET) != version:
+            # An older server must not read what is written from here on. The header's checksum excludes its version.
+            self._disk.write(descriptor, memoryview(version), _VERSION_OFFSET)
+            self._disk.sync(descriptor)
         self._headers[header.number] = header
         self._use(header.number, header.size, descriptor)
 

@@ -155,10 +155,10 @@ class QueueCheckpoints:
                 self._after, self._until = 0, seen_until(queue)
                 self._starts.append(self._start_of(self._number))
                 self._put(queue_bytes(self._cached(self._starts[-1], self._number)))
-            copy, wide, looked_at, self._after = copy_messages(queue, self._after, self._until, slots)
+            copy, width, looked_at, self._after = copy_messages(queue, self._after, self._until, slots)
             slots -= looked_at
             if copy:
-                self._put(section_bytes(Kind.MESSAGES, copy, wide))
+                self._put(section_bytes(Kind.MESSAGES, copy, width))
             if self._after == self._until:
                 self._in_queue = False
                 self._number += 1

@@ -111,7 +111,7 @@ class QueueStarts:
                     queue = adapter.manager.queues[number]
                     restored[number] = cached
                 elif section.kind is Kind.MESSAGES and number is not None:
-                    restore_messages(queue, section.content, section.wide, self._cache.publishers, begin)
+                    restore_messages(queue, section.content, section.width, self._cache.publishers, begin)
             for number, cached in restored.items():
                 queue = adapter.manager.queues[number]
                 restore_rest(queue, cached.until, cached.deferred)

@@ -71,6 +71,9 @@ class EngineSettings:
     expiration_ns: int | None
     max_deliveries: int
     max_cancels: int
+    cancel_delay_ns: int
+    cancel_delay_factor: float
+    cancel_delay_max_ns: int
     target_queue_depth: int | None
     deferred_ack_expiration_ns: int
 
@@ -89,6 +92,9 @@ def engine_settings(queue: QueueConfig) -> EngineSettings:
         expiration_ns=_ns(queue.expiration_s),
         max_deliveries=queue.max_deliveries,
         max_cancels=queue.max_cancels,
+        cancel_delay_ns=_ns(queue.cancel_delay_s) or 0,
+        cancel_delay_factor=queue.cancel_delay_factor,
+        cancel_delay_max_ns=round(queue.cancel_delay_max_s * NS_PER_S),
         target_queue_depth=queue.target_queue_depth,
         deferred_ack_expiration_ns=round(queue.deferred_ack_expiration_s * NS_PER_S),
     )

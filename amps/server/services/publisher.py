@@ -130,12 +130,21 @@ class Publisher:
         self._sessions.append(made)
         return made
 
-    async def publish(self, topic: str, message_type: str, data: bytes) -> None:
-        """Publish one message, and return when it is read, and durable if recorded. Raises PublishFailure."""
-        await (await self.push(self._own, topic, message_type, data))
+    async def publish(self, topic: str, message_type: str, data: bytes, delay_ms: int | None = None) -> None:
+        """Publish one message, and return when it is read, and durable if recorded. Raises PublishFailure.
+
+        delay_ms: after which time queues deliver it; None: at once.
+        """
+        await (await self.push(self._own, topic, message_type, data, delay_ms=delay_ms))
 
     async def push(
-        self, session: Session, topic: str, message_type: str, data: bytes, sequence: int = 0
+        self,
+        session: Session,
+        topic: str,
+        message_type: str,
+        data: bytes,
+        sequence: int = 0,
+        delay_ms: int | None = None,
     ) -> "asyncio.Future[None]":
         """Push a message, as number `sequence` of its session, which has logged on. Raises PublishFailure.
 
@@ -149,7 +158,7 @@ class Publisher:
             if session.logon is None or not session.logon.done():
                 raise StorageUnavailable(_NO_STORAGE)
             try:
-                logged = await self._lay_out(session, topic, message_type, data, sequence)
+                logged = await self._lay_out(session, topic, message_type, data, sequence, delay_ms)
             except StorageUnavailable:
                 if sequence:
                     session.begin_anew()
@@ -221,7 +230,13 @@ class Publisher:
         return await asyncio.shield(session.logon)
 
     async def _lay_out(
-        self, session: Session, topic: str, message_type: str, data: bytes, sequence: int
+        self,
+        session: Session,
+        topic: str,
+        message_type: str,
+        data: bytes,
+        sequence: int,
+        delay_ms: int | None,
     ) -> bool:
         """Write the message to the ring. Return whether its topic is recorded."""
         if not topic:
@@ -241,6 +256,8 @@ class Publisher:
         fields: dict[str, str | int] = {"cmd": "publish", "topic": topic}
         if sequence:
             fields["seq"] = sequence
+        if delay_ms is not None:
+            fields["delay"] = delay_ms
         frame = encode_frame(fields, data)
         if len(frame) - 4 > MESSAGE_BYTES_MAX:
             raise PublishFailure(f"the message is longer than the maximum of {MESSAGE_BYTES_MAX} bytes")

@@ -181,11 +181,17 @@ class Follower:
     # --- publishes in progress ------------------------------------------------------------------------------
 
     async def publish(
-        self, record: Removals, number: int, topic: str, message_type: str, data: bytes
+        self,
+        record: Removals,
+        number: int,
+        topic: str,
+        message_type: str,
+        data: bytes,
+        delay_ms: int | None = None,
     ) -> None:
         """Push one publish of a run. Raises PublishFailure, Interrupted."""
         try:
-            future = await self._publisher.push(self._session, topic, message_type, data, number)
+            future = await self._publisher.push(self._session, topic, message_type, data, number, delay_ms)
         except StorageUnavailable as problem:
             raise Interrupted(str(problem)) from None
         self._under_way.append((record, future))
@@ -218,11 +224,11 @@ class _QueuePublisher:
         self._next = first
         self._end = first + PUBLISHES_PER_MESSAGE_MAX
 
-    async def publish(self, topic: str, message_type: str, data: bytes) -> None:
+    async def publish(self, topic: str, message_type: str, data: bytes, delay_ms: int | None = None) -> None:
         if self._next == self._end:
             raise PublishFailure(
                 f"more than {PUBLISHES_PER_MESSAGE_MAX} messages about one message of a queue"
             )
         number = self._next
         self._next += 1
-        await self._follower.publish(self._record, number, topic, message_type, data)
+        await self._follower.publish(self._record, number, topic, message_type, data, delay_ms)

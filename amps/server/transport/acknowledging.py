@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from amps._core.journal.writer import IndexReader
+from amps._core.queues.engine import CANCEL_WITHOUT_DELAY
 from amps._core.wire import ingress as inbound
 from amps._core.wire.ingress import (
     ACTION_ACKNOWLEDGE,
@@ -137,6 +138,7 @@ class _Accepted:
     wanted: set[str]
     acknowledgement: Acknowledgement
     extension_ns: int
+    """Of a lease; of a cancel: its delay, as the core takes it."""
     sequence: int
     targets: list[_Target]
     filter_text: str = ""
@@ -287,7 +289,7 @@ class Acknowledging:
             header,
             wanted_acks(header),
             options.action,
-            int(options.extension_s * 1e9),
+            _delay_ns(options.delay_s) if options.delay_s is not None else int(options.extension_s * 1e9),
             sequence,
             targets,
             text_of(header, "filter") if selectors[0] == "filter" else "",
@@ -417,6 +419,11 @@ def _malformed(acks: AckList) -> CommandFailure:
     more = f", nor are {acks.malformed - 1} others" if acks.malformed > 1 else ""
     rest = f"; the {acks.count} valid ones of the list are acknowledged" if acks.count else ""
     return CommandFailure("invalid bookmark", f"{named!r} is no bookmark of a message{more}{rest}")
+
+
+def _delay_ns(delay_s: float) -> int:
+    """The delay of a cancel, as the core takes it: 0 would mean that none was requested."""
+    return round(delay_s * 1e9) or CANCEL_WITHOUT_DELAY
 
 
 def _query_id(header: Header) -> Header:

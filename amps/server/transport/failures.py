@@ -5,6 +5,8 @@ from amps.expressions import ExpressionError
 TX_STORE_FAILED = "tx store failed"
 """The transaction log accepts no messages now: its disk is full, or new files cannot be made."""
 STORE_FAILED_DETAIL = "the transaction log accepts no messages now: send unacknowledged messages again"
+BAD_DELAY = "bad delay"
+"""The delay of a publish or of a cancel is not valid (docs/spec/queue_guarantees.md §1, §2)."""
 TOO_MANY_DEFERRED = "too many deferred acknowledgements"
 """Too many acknowledgements wait for messages that are not in their queues."""
 TOO_MANY_DEFERRED_DETAIL = (

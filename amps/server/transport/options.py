@@ -7,15 +7,16 @@ conflict (D12). Documented options of features that are not built yet fail with 
 
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from amps._core.delivery.delivery import PACE_BYTES, PACE_MESSAGES, PACE_SPEED
+from amps.config.units import DELAY_MAX_S
 from amps.expressions import ExpressionError
 from amps.expressions.parser import parse_expression
 from amps.expressions.syntax import Field, Path
-from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.failures import BAD_DELAY, CommandFailure, not_supported_yet
 
 # Commands by the letters of protocol.md §10.
 COLUMNS = {
@@ -58,6 +59,7 @@ TOKENS: dict[str, tuple[str, bool]] = {
     "cancel": ("X", False),
     "expire": ("X", False),
     "lease_extension": ("X", True),
+    "delay": ("X", True),
     "ack_conflation": ("L", True),
     "pretty": ("L", False),
 }
@@ -275,10 +277,13 @@ class Acknowledgement(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgementOptions:
-    """Options of a `sow_delete`. `extension_s`: how long an extended lease lasts from now on."""
+    """Options of a `sow_delete`. `extension_s`: how long an extended lease lasts from now on. `delay_s`: after which
+    time cancelled messages come back; None: as the queue says.
+    """
 
     action: Acknowledgement = Acknowledgement.ACKNOWLEDGE
     extension_s: float = 0.0
+    delay_s: float | None = None
     non_regex_topic: bool = False
 
 
@@ -289,11 +294,26 @@ def parse_acknowledgement_options(text: str) -> AcknowledgementOptions:
     if len(actions) > 1:
         raise CommandFailure("invalid options", " with ".join(action.value for action in actions))
     extends = actions == [Acknowledgement.EXTEND_LEASE]
+    delay_s = _cancel_delay_s(found, actions) if "delay" in found else None
     return AcknowledgementOptions(
         actions[0] if actions else Acknowledgement.ACKNOWLEDGE,
         _interval(found, Acknowledgement.EXTEND_LEASE.value) if extends else 0.0,
+        delay_s,
         "non_regex_topic" in found,
     )
+
+
+def _cancel_delay_s(found: dict[str, str], actions: Sequence[Acknowledgement]) -> float:
+    """The delay of a cancel (docs/spec/queue_guarantees.md §2). Raises CommandFailure."""
+    if actions != [Acknowledgement.CANCEL]:
+        raise CommandFailure(BAD_DELAY, "the option delay needs cancel beside it")
+    try:
+        delay_s = parse_interval(found["delay"])
+    except ValueError as error:
+        raise CommandFailure(BAD_DELAY, str(error)) from error
+    if delay_s > DELAY_MAX_S:
+        raise CommandFailure(BAD_DELAY, f"{found['delay'][:100]!r} is longer than ten years")
+    return delay_s
 
 
 def _check_conflicts(found: dict[str, str], bookmark: bool) -> None:

@@ -9,7 +9,7 @@ from amps._core.wire.topics import TopicEntry
 from amps.server.topics import RESERVED_PREFIX
 from amps.server.transport.answering import Header, wanted_acks
 from amps.server.transport.context import WorkerContext
-from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, CommandFailure
+from amps.server.transport.failures import BAD_DELAY, STORE_FAILED_DETAIL, TX_STORE_FAILED, CommandFailure
 from amps.server.transport.session import Session
 from amps.server.transport.spilling import Spilling
 
@@ -79,6 +79,8 @@ class Publishing:
             raise CommandFailure("parse error", "the expiration is no number of seconds")
         if not self._connection.ingress.parts_fit:
             raise CommandFailure("parse error", "correlation id or SOW key is too long")
+        if not self._connection.ingress.delay_fits:
+            raise CommandFailure(BAD_DELAY, _explain_delay(header))
         if not self._connection.declare_topic(topic):
             return None
         return self._worker.topics.entry(topic, self._connection.message_type)
@@ -152,6 +154,15 @@ class Publishing:
             else:
                 number = sequence if type(sequence) is int else None
                 connection.acknowledge("persisted", command_id, failure.reason, seq=number, **failure.fields)
+
+
+def _explain_delay(header: Header) -> str:
+    """Why the delay of a publish is refused (docs/spec/queue_guarantees.md §1)."""
+    if "delay" in header and "not_before" in header:
+        return "delay and not_before exclude each other"
+    if "delay" in header:
+        return f"delay: {str(header['delay'])[:100]!r} is no number of milliseconds up to ten years"
+    return f"not_before: {str(header['not_before'])[:100]!r} is no UNIX time in milliseconds"
 
 
 def _denial(entry: TopicEntry) -> CommandFailure:

@@ -4,7 +4,7 @@
 expected results in full, so they also show whether the model is right; random tests only show whether both are alike.
 """
 
-from tests.support.queue_scenarios import acknowledging, barriers, delivering, leaving, subscribing
+from tests.support.queue_scenarios import acknowledging, barriers, delays, delivering, leaving, subscribing
 from tests.support.queue_scenarios.harness import MakeSubject, Scenario
 
 SCENARIOS: list[Scenario] = [
@@ -13,6 +13,7 @@ SCENARIOS: list[Scenario] = [
     *delivering.SCENARIOS,
     *leaving.SCENARIOS,
     *barriers.SCENARIOS,
+    *delays.SCENARIOS,
 ]
 
 __all__ = ["SCENARIOS", "MakeSubject", "Scenario"]

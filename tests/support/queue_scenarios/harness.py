@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.support.queue_subject import (
+    AT_ONCE,
     SECOND_NS,
     Action,
     BarrierSent,
@@ -67,12 +68,16 @@ class Harness:
         priority: int | None = None,
         is_barrier: bool = False,
         queues: Sequence[int] | None = None,
+        delay_s: float | None = None,
     ) -> int:
         """Publish into all queues, or those given. Return the position."""
         position = FIRST_POSITION + self._messages * RECORD_BYTES
         self._messages += 1
         entries = {index: Entry(priority, is_barrier) for index in self._chosen(queues)}
-        self.subject.publish(self.now_ns, position, self.bookmark(position), expiration_s, entries, kind)
+        deliver_at_ns = 0 if delay_s is None else self.now_ns + round(delay_s * SECOND_NS)
+        self.subject.publish(
+            self.now_ns, position, self.bookmark(position), expiration_s, entries, kind, deliver_at_ns
+        )
         return position
 
     def bookmark(self, position: int) -> Bookmark:
@@ -118,10 +123,17 @@ class Harness:
         self.subject.disconnect(self.now_ns, consumer.client)
 
     def ack(
-        self, consumer: Consumer, *positions: int, action: Action = "acknowledge", queue: int = 0
+        self,
+        consumer: Consumer,
+        *positions: int,
+        action: Action = "acknowledge",
+        queue: int = 0,
+        delay_s: float | None = 0,
     ) -> Counts:
+        """`delay_s`: of a cancel; None: at once, whatever the queue's own delay is."""
         bookmarks = [self.bookmark(position) for position in positions]
-        return self.subject.acknowledge(self.now_ns, consumer.client, queue, bookmarks, action)
+        delay_ns = AT_ONCE if delay_s is None else round(delay_s * SECOND_NS)
+        return self.subject.acknowledge(self.now_ns, consumer.client, queue, bookmarks, action, delay_ns)
 
     def ack_matching(
         self, consumer: Consumer, *kinds: int, action: Action = "acknowledge", queue: int = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.queues.engine import COUNTER_NAMES
+from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES
 from amps.server.admin.queue_counters import NEVER, QueueCounters, count_priorities, named
 from tests.support.queue_files import QueueFiles
 from tests.support.queue_subject import QueueSettings
@@ -61,6 +61,7 @@ def test_another_process_reads_the_counters(tmp_path: Path) -> None:
     assert {name: value for name, value in empty.items() if value} == {
         "oldest_position": NEVER,
         "oldest_lease_ns": NEVER,
+        "next_delivery_ns": NEVER,
     }
     assert {name: value for name, value in filled.items() if value} == {
         "depth": 2,
@@ -73,6 +74,7 @@ def test_another_process_reads_the_counters(tmp_path: Path) -> None:
         "first_block_plus_one": 1,
         "members": 1,
         "oldest_lease_ns": 77,
+        "next_delivery_ns": NEVER,
     }
 
 
@@ -140,7 +142,7 @@ def test_a_file_that_is_being_made_has_no_counters_yet(tmp_path: Path) -> None:
     counters = QueueCounters(path, 3)
     with pytest.raises(OSError, match="No data"):
         counters.read(0)
-    path.write_bytes(bytes(3 * 128))
+    path.write_bytes(bytes(3 * COUNTERS_BYTES))
     assert counters.read(2)["depth"] == 0
 
 

@@ -128,6 +128,7 @@ def test_configured_metrics(two: Queued) -> None:
 def test_an_empty_queue(two: Queued) -> None:
     metrics = two.metrics("Q!json")
     fixed = {"id", "topic", "message_type", "max_backlog", "target_queue_depth", "proxied_transfer"}
+    assert metrics.pop("next_delivery") == ""
     assert {metrics[name] for name in metrics.keys() - fixed} == {"0"}
 
 
@@ -229,6 +230,8 @@ def test_details_come_from_the_core(two: Queued) -> None:
         "insert_count": MESSAGES,
         "delete_count": 0,
         "depth": MESSAGES,
+        "delayed": 0,
+        "next_delivery": None,
         "last_queued_txid": two.records[-1].txid,
         "last_acked_txid": 0,
         "priority_count": 3,
@@ -398,6 +401,18 @@ def test_the_dump_is_one_record(two: Queued) -> None:
         "'Q!json': queue_depth 0, inactive 0, backlog 0, subscriptions 0, inserted 0, deleted 0, expired_leases 0, "
         "deferred_acks 0, seconds_behind 0, age_of_oldest_lease 0, proxied_transfer disabled",
     ]
+
+
+def test_delayed_messages_are_shown(two: Queued) -> None:
+    """queue_guarantees.md §1.9: in the metrics and in the dump."""
+    deliver_at_ns = 1_750_000_000_123_000_000
+    two.files.manager.enqueue(0, two.positions[0], (1, 1), 1, None, 1, deliver_at_ns=deliver_at_ns)
+    metrics = two.metrics("Q!json")
+    shown = "20250615T150640.123000Z"
+    assert (metrics["queue_depth"], metrics["delayed"], metrics["next_delivery"]) == ("0", "1", shown)
+    two.get("administrator/diagnostics/dump")
+    (text,) = two.admin.log.texts("31-0010")
+    assert f"'Q!json': queue_depth 0, inactive 0, delayed 1, next_delivery {shown}, backlog 0, " in text
 
 
 def test_a_dump_is_bounded(two: Queued, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,8 @@ def test_every_element_of_a_queue() -> None:
         ("<MaxBacklog>1</MaxBacklog>", "max_backlog", 1),
         ("<MaxDeliveries>0</MaxDeliveries>", "max_deliveries", 0),
         ("<MaxCancels>2147483647</MaxCancels>", "max_cancels", 2**31 - 1),
+        ("<CancelDelay>250ms</CancelDelay>", "cancel_delay_s", 0.25),
+        ("<CancelDelay>3653d</CancelDelay>", "cancel_delay_s", 3653 * 86400.0),
         ("<LeasePeriod>1ns</LeasePeriod>", "lease_period_s", 1e-9),
         ("<LeasePeriod>250ms</LeasePeriod>", "lease_period_s", 0.25),
         ("<Expiration>1w</Expiration>", "expiration_s", 7 * 86400.0),

@@ -445,3 +445,45 @@ def test_findings_name_the_file_that_a_queue_is_included_from(tmp_path: Path) ->
     main.write_text(configuration("<Include>queue.xml</Include>"))
     (queue,) = load(main).config.queues
     assert queue.place == f"{tmp_path / 'queue.xml'}:1"
+
+
+# --- delays of cancelled messages (queue_guarantees.md §2.2) --------------------------------------------------
+
+
+def test_delays_of_cancels() -> None:
+    inner = "<CancelDelay>1s</CancelDelay><CancelDelayFactor>1.5</CancelDelayFactor><CancelDelayMax>5m</CancelDelayMax>"
+    (queue,) = read(element("Q", inner)).config.queues
+    assert (queue.cancel_delay_s, queue.cancel_delay_factor, queue.cancel_delay_max_s) == (1.0, 1.5, 300.0)
+
+
+@pytest.mark.parametrize("name", ["CancelDelay", "CancelDelayFactor", "CancelDelayMax"])
+def test_delays_of_cancels_need_messages_that_come_back(name: str) -> None:
+    values = {"CancelDelay": "1s", "CancelDelayFactor": "2", "CancelDelayMax": "1h"}
+    given = {"CancelDelay": "1s", name: values[name]}
+    inner = "".join(f"<{tag}>{text}</{tag}>" for tag, text in given.items())
+    found = refusals(configuration(element("Q", "<Semantics>at-most-once</Semantics>" + inner)))
+    assert f"Queue/{name}" in [path for _, path, _ in found]
+    assert all("needs at-least-once" in text and line > 0 for line, _, text in found)
+
+
+@pytest.mark.parametrize("inner", ["<CancelDelayFactor>2</CancelDelayFactor>", "<CancelDelayMax>1h</CancelDelayMax>"])
+def test_what_changes_a_delay_needs_one(inner: str) -> None:
+    assert "changes CancelDelay, which is missing" in refusal(element("Q", inner))[2]
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<CancelDelay>0s</CancelDelay>",
+        "<CancelDelay>3654d</CancelDelay>",
+        "<CancelDelay>soon</CancelDelay>",
+        "<CancelDelay>1s</CancelDelay><CancelDelayFactor>0.5</CancelDelayFactor>",
+        "<CancelDelay>1s</CancelDelay><CancelDelayFactor>101</CancelDelayFactor>",
+        "<CancelDelay>1s</CancelDelay><CancelDelayFactor>nan</CancelDelayFactor>",
+        "<CancelDelay>1s</CancelDelay><CancelDelayMax>3654d</CancelDelayMax>",
+    ],
+)
+def test_delays_of_cancels_out_of_range(inner: str) -> None:
+    line, path, _ = refusal(element("Q", inner))
+    assert line > 0
+    assert path.startswith("Queue/CancelDelay")

@@ -231,10 +231,16 @@ class ExtendsLeasesOfOthers(QueueModel):
 
 class CountsDeferredAcknowledgements(QueueModel):
     def acknowledge(
-        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
+        self,
+        now_ns: int,
+        client: int,
+        queue: int,
+        bookmarks: Sequence[Bookmark],
+        action: Action,
+        delay_ns: int = 0,
     ) -> Counts:
         before = self.deferred(queue)
-        counts = super().acknowledge(now_ns, client, queue, bookmarks, action)
+        counts = super().acknowledge(now_ns, client, queue, bookmarks, action, delay_ns)
         return replace(counts, matches=counts.matches + (self.deferred(queue) > before))
 
 
@@ -248,6 +254,57 @@ class KeepsLeasesOfEndedSubscriptions(QueueModel):
                 if holder is not None and holder in ended and queue.index not in holder.queues:
                     message.holder = replace(holder)
         super()._end(now_ns, ended)
+
+
+class EndsDelaysTooEarly(QueueModel):
+    def _has_come(self, now_ns: int, queue: Queue, message: Message) -> bool:
+        return now_ns + 1 >= message.deliver_at_ns
+
+
+class EndsDelaysTooLate(QueueModel):
+    def _has_come(self, now_ns: int, queue: Queue, message: Message) -> bool:
+        return now_ns > message.deliver_at_ns
+
+
+class HoldsDelayedMessagesBeyondTheTarget(QueueModel):
+    def _has_come(self, now_ns: int, queue: Queue, message: Message) -> bool:
+        target = queue.settings.target_depth
+        return super()._has_come(now_ns, queue, message) and (target is None or queue.depth < target)
+
+
+class NeverExpiresDelayedMessages(QueueModel):
+    def _expires_delayed(self, message: Message) -> bool:
+        return False
+
+
+class ForgetsDelaysAtARestart(QueueModel):
+    def restart(self, now_ns: int) -> None:
+        for queue in self._queues:
+            for message in queue.messages:
+                message.deliver_at_ns = 0
+        super().restart(now_ns)
+
+
+class DelaysEachCancelAlike(QueueModel):
+    def _cancel_delay_ns(self, settings: QueueSettings, message: Message, requested_ns: int) -> int:
+        return super()._cancel_delay_ns(replace(settings, cancel_delay_factor=1.0), message, requested_ns)
+
+
+class DelaysCancelsWithoutLimit(QueueModel):
+    def _cancel_delay_ns(self, settings: QueueSettings, message: Message, requested_ns: int) -> int:
+        return super()._cancel_delay_ns(replace(settings, cancel_delay_max_ns=2**62), message, requested_ns)
+
+
+class IgnoresTheRequestedDelay(QueueModel):
+    def _cancel_delay_ns(self, settings: QueueSettings, message: Message, requested_ns: int) -> int:
+        return super()._cancel_delay_ns(settings, message, 0)
+
+
+class ReturnsDelayedMessagesAtACancel(QueueModel):
+    def _has_effect(self, queue: Queue, message: Message, client: int, action: Action) -> bool:
+        return super()._has_effect(queue, message, client, action) or (
+            message.state is State.DELAYED and action == "cancel"
+        )
 
 
 BROKEN_MODELS: list[type[QueueModel]] = sorted(QueueModel.__subclasses__(), key=lambda model: model.__name__)

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 from tests.support.queue_model import QueueModel
 from tests.support.queue_scenarios import MakeSubject
 from tests.support.queue_subject import (
+    AT_ONCE,
     SECOND_NS,
     Action,
     Bookmark,
@@ -70,6 +71,8 @@ clients = st.integers(1, CLIENTS)
 backlogs = st.sampled_from([1, 2, 3, 4, 2, 3, 4, 10, 10, 0])
 expirations_s = st.sampled_from([None, None, None, None, 0, 1, 3, LARGEST_EXPIRATION_S])
 limits = st.sampled_from([0, 0, 1, 2, 3])
+delays = st.sampled_from([0, 0, 0, 0, 0, 1, HALF_NS, HALF_NS, SECOND_NS, 3 * SECOND_NS, -1])
+cancel_delays = st.sampled_from([0, 0, 0, 1, HALF_NS, SECOND_NS, AT_ONCE])
 filters: st.SearchStrategy[Filter] = st.sampled_from(
     [None, None, None, frozenset({0}), frozenset({0, 1}), frozenset({1, 2}), NOT_ASKED, NOT_ASKED]
 )
@@ -108,6 +111,9 @@ def queue_settings(draw: st.DrawFn) -> QueueSettings:
         has_barriers=speciality == "barriers",
         target_depth=draw(st.integers(1, 4)) if speciality == "target" else None,
         deferred_ack_expiration_ns=draw(st.one_of(halves, st.just(DAY_NS))),
+        cancel_delay_ns=draw(st.sampled_from([0, 0, HALF_NS, 2 * SECOND_NS])) if at_least_once else 0,
+        cancel_delay_factor=draw(st.sampled_from([1.0, 1.5, 2.0])),
+        cancel_delay_max_ns=draw(st.sampled_from([3_600 * SECOND_NS, SECOND_NS])),
     )
 
 
@@ -154,6 +160,7 @@ class QueueRules(RuleBasedStateMachine):
         self.log: list[Bookmark] = []
         self.kinds: dict[int, int] = {}  # by position
         self.barriers: set[tuple[int, int]] = set()  # queue and position
+        self.deliver_at_ns: dict[int, int] = {}  # by position
         self.bookmarks: dict[int, Bookmark] = {}  # by position
         self.next_sequences = dict(FIRST_SEQUENCES)
         self.live: dict[int, Live] = {}
@@ -174,19 +181,25 @@ class QueueRules(RuleBasedStateMachine):
         publications=publications,
         publisher=st.sampled_from(list(FIRST_SEQUENCES)),
         expiration_s=expirations_s,
+        delay_ns=delays,
     )
     def publish(
-        self, pause_ns: int, publications: list[Publication], publisher: int, expiration_s: int | None
+        self,
+        pause_ns: int,
+        publications: list[Publication],
+        publisher: int,
+        expiration_s: int | None,
+        delay_ns: int,
     ) -> None:
         for kind, entry_choices in publications:
             bookmark = publisher, self.next_sequences[publisher]
             self.next_sequences[publisher] += 1
-            self._publish(pause_ns, kind, bookmark, expiration_s, self._entries(entry_choices))
+            self._publish(pause_ns, kind, bookmark, expiration_s, self._entries(entry_choices), delay_ns)
             pause_ns = 0
 
     @rule(publications=publications)
     def publish_plainly(self, publications: list[Publication]) -> None:
-        self.publish(0, publications, next(iter(FIRST_SEQUENCES)), None)
+        self.publish(0, publications, next(iter(FIRST_SEQUENCES)), None, 0)
 
     def _entries(self, entry_choices: tuple[int, ...]) -> dict[int, Entry]:
         entries: dict[int, Entry] = {}
@@ -206,6 +219,7 @@ class QueueRules(RuleBasedStateMachine):
         bookmark: Bookmark,
         expiration_s: int | None,
         entries: dict[int, Entry],
+        delay_ns: int,
     ) -> None:
         position = self.position
         self.position += RECORD_BYTES
@@ -213,9 +227,12 @@ class QueueRules(RuleBasedStateMachine):
         self.bookmarks[position] = bookmark
         self.kinds[position] = kind
         self.barriers |= {(index, position) for index, entry in entries.items() if entry.is_barrier}
+        deliver_at_ns = self.deliver_at_ns[position] = self.now_ns + pause_ns + delay_ns if delay_ns else 0
         self._step(
             pause_ns,
-            lambda one, now_ns: one.publish(now_ns, position, bookmark, expiration_s, entries, kind),
+            lambda one, now_ns: one.publish(
+                now_ns, position, bookmark, expiration_s, entries, kind, deliver_at_ns
+            ),
         )
 
     # Subscriptions
@@ -271,9 +288,12 @@ class QueueRules(RuleBasedStateMachine):
         self._step(pause_ns, lambda one, now_ns: one.acknowledge(now_ns, client, queue, bookmarks, action))
 
     @precondition(lambda self: any(self.held))
-    @rule(choice=choices)
-    def cancel_own(self, choice: int) -> None:
-        self.acknowledge_own(0, choice, "cancel")
+    @rule(choice=choices, delay_ns=cancel_delays)
+    def cancel_own(self, choice: int, delay_ns: int) -> None:
+        queue, client, bookmarks = self._pick_held(choice)
+        self._step(
+            0, lambda one, now_ns: one.acknowledge(now_ns, client, queue, bookmarks, "cancel", delay_ns)
+        )
 
     @precondition(lambda self: any(self.held))
     @rule(pause_ns=pauses, choice=choices, extension_ns=halves, client=st.one_of(st.none(), clients))
@@ -287,7 +307,7 @@ class QueueRules(RuleBasedStateMachine):
         pause_ns=pauses,
         queue_choice=choices,
         client=clients,
-        picks=st.lists(st.tuples(st.integers(0, 3), choices), min_size=1, max_size=4),
+        picks=st.lists(st.tuples(st.integers(0, 4), choices), min_size=1, max_size=4),
         action=actions,
     )
     def acknowledge(
@@ -298,7 +318,8 @@ class QueueRules(RuleBasedStateMachine):
         to_come = [(name, number + ahead) for name, number in self.next_sequences.items() for ahead in (0, 1)]
         held = [self.bookmarks[position] for position in sorted(self.held[queue])]
         waiting = [self.bookmarks[position] for position in self.subject.available(queue)]
-        sources = [held, waiting, self.log[-20:], to_come]
+        delayed = [self.bookmarks[position] for position in self.subject.delayed(queue)]
+        sources = [held, waiting, self.log[-20:], to_come, delayed]
         bookmarks = [pick(sources[source] or to_come, choice) for source, choice in picks]
         self._step(pause_ns, lambda one, now_ns: one.acknowledge(now_ns, client, queue, bookmarks, action))
 
@@ -372,6 +393,7 @@ class QueueRules(RuleBasedStateMachine):
         for event in sent:
             settings = self.settings[event.queue]
             assert event.position not in self.removed[event.queue]
+            assert self.deliver_at_ns[event.position] <= self.now_ns
             assert self.live[event.subscription].takes(event.queue, self.kinds[event.position])
             leased = settings.at_least_once and settings.lease_ns is not None
             assert event.lease_until_ns == (self.now_ns + (settings.lease_ns or 0) if leased else None)
@@ -385,7 +407,7 @@ class QueueRules(RuleBasedStateMachine):
             assert gone.position not in self.removed[gone.queue]
             self.removed[gone.queue].add(gone.position)
         for index, settings in enumerate(self.settings):
-            not_held = set(self.subject.available(index))
+            not_held = {*self.subject.available(index), *self.subject.delayed(index)}
             if settings.at_least_once:
                 not_held |= self.removed[index]
             self.held[index] = {
@@ -399,14 +421,14 @@ class QueueRules(RuleBasedStateMachine):
         settings = self.settings[queue]
         available, backlog = self.subject.available(queue), self.subject.backlog(queue)
         assert self.subject.depth(queue) == len(available) + (backlog if settings.at_least_once else 0)
-        assert self.subject.depth(queue) == self.subject.insert_count(queue) - self.subject.delete_count(
-            queue
-        )
+        delayed = len(self.subject.delayed(queue))
+        entered, left = self.subject.insert_count(queue), self.subject.delete_count(queue)
+        assert self.subject.depth(queue) + delayed == entered - left
         if settings.at_least_once:
             assert backlog == len(self.held[queue])
         if settings.target_depth is not None:
             inactive = self.subject.inactive(queue)
-            assert self.subject.depth(queue) == settings.target_depth or inactive == 0
+            assert self.subject.depth(queue) >= settings.target_depth or inactive == 0
         if settings.max_backlog is not None:
             assert backlog <= settings.max_backlog
             if backlog == settings.max_backlog:
@@ -445,6 +467,8 @@ def _figures(subject: Subject, queue: int) -> dict[str, int | list[int]]:
         "insert_count": subject.insert_count(queue),
         "delete_count": subject.delete_count(queue),
         "available": subject.available(queue),
+        "delayed": subject.delayed(queue),
+        "next_delivery_ns": subject.next_delivery_ns(queue),
     }
 
 

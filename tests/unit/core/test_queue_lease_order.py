@@ -166,4 +166,5 @@ def test_many_leases_at_once(queues: SharedQueues) -> None:
         assert oldest_ns(queues) == 7
     acknowledge(queues, positions[-1], "acknowledge", 8)
     assert oldest_ns(queues) == TIME_NEVER
-    assert numpy.all(queues.counters[COUNTERS_BYTES - 8 :] == 0xFF)
+    place = 8 * COUNTER_NAMES.index("oldest_lease_ns")
+    assert numpy.all(queues.counters[place : place + 8] == 0xFF)

@@ -27,7 +27,12 @@ class PublishMessage(Step):
     async def run(self, options: Mapping[str, Any], run: Run) -> bool:
         publisher = run.publisher or self.environment.publisher
         try:
-            await publisher.publish(options["Topic"], options["MessageType"], to_bytes(options["Data"]))
+            await publisher.publish(
+                options["Topic"],
+                options["MessageType"],
+                to_bytes(options["Data"]),
+                None if options["Delay"] is None else round(options["Delay"] * 1000),
+            )
         except PublishFailure as failure:
             raise StepFailure(str(failure)) from None
         return True

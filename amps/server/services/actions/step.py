@@ -31,8 +31,8 @@ class Interrupted(Exception):
 class Publishes(Protocol):
     """A publisher of messages."""
 
-    async def publish(self, topic: str, message_type: str, data: bytes) -> None:
-        """Publish one message. Raises PublishFailure; Interrupted."""
+    async def publish(self, topic: str, message_type: str, data: bytes, delay_ms: int | None = None) -> None:
+        """Publish one message, which queues deliver after a delay. Raises PublishFailure; Interrupted."""
 
 
 @dataclass(slots=True)
