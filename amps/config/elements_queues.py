@@ -96,6 +96,7 @@ _QUEUE = Block(
         "MaxDeliveries": Leaf(read_tries, default=0),
         "MaxCancels": Leaf(read_tries, default=0),
         "Priority": _EXPRESSION,
+        "OrderingKey": _EXPRESSION,
         "BarrierExpression": _EXPRESSION,
         "FileBackedMetadata": Leaf(
             read_boolean,

@@ -62,6 +62,7 @@ class QueueConfig:
     max_deliveries: int = 0
     max_cancels: int = 0
     priority: str | None = None
+    ordering_key: str | None = None
     barrier_expression: str | None = None
     target_queue_depth: int | None = None
     deferred_ack_expiration_s: float = 86400.0

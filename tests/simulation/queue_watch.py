@@ -10,7 +10,7 @@ not ended.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amps._core.journal.reader import LogCursor
@@ -137,6 +137,8 @@ class QueueWatch:
         self.redelivered = 0
         self.promises = 0
         self.drains = False
+        self.is_frozen = False
+        """True if the journal could not be written in this turn: the core may have removed more than it contains."""
         self.owners: dict[int, str] = {}
         """By publisher id: the names of consumers."""
         self.run: Run
@@ -291,6 +293,8 @@ class QueueWatch:
         assert not message.is_barrier, f"{message} is a barrier"
         barriers = [one for one in contents.values() if one.is_barrier and one.position < delivery.position]
         assert not [one for one in barriers if not self._is_over(one)], f"{message} overtook a barrier"
+        if message.key is not None and not self.is_frozen:
+            self._check_key(message, contents)
         if plan.at_least_once:
             assert delivery.position in contents, f"{message} is gone"
         else:
@@ -303,6 +307,11 @@ class QueueWatch:
     def _is_over(self, message: Message) -> bool:
         """True if the message has expired. If the journal is full, the record of its expiry may be late."""
         return message.expires_ns is not None and message.expires_ns <= self._now_ns
+
+    def _check_key(self, message: Message, contents: Mapping[int, Message]) -> None:
+        """A message is delivered when all earlier ones of its key have left (queue_guarantees.md §3)."""
+        earlier = [one for one in contents.values() if one.key == message.key and one.position < message.position]
+        assert all(self._is_over(one) for one in earlier), f"{message} overtook {earlier}"
 
     def _check_subscriber(self, transport: int, delivery: Delivery, message: Message) -> None:
         subscriber = self.run.subscribers.get(delivery.subscription)
@@ -317,11 +326,13 @@ class QueueWatch:
         """Check the order of deliveries.
 
         Messages that are delivered for the first time reach one subscription in the order of the log, unless the
-        queue has priorities. A subscription without a filter receives the first of all available messages.
+        queue has priorities or keys. A subscription without a filter receives the first of all available messages.
         """
         run, queue = self.run, delivery.queue
         subscriber = run.subscribers[delivery.subscription]
-        if self._plans[queue].config.priority is None and (queue, message.bookmark) not in run.deliveries:
+        config = self._plans[queue].config
+        in_log_order = config.priority is None and config.ordering_key is None
+        if in_log_order and (queue, message.bookmark) not in run.deliveries:
             assert subscriber.newest.get(queue, -1) < delivery.position, f"{delivery} comes out of order"
             subscriber.newest[queue] = delivery.position
         if subscriber.wanted[queue] is None:

@@ -1,7 +1,8 @@
 """Message queues, implemented in the simplest and slowest way: the reference for an engine (queues.md).
 
-The model is written from queues.md §19 (states) and §20 (delivery decision) alone: lists in log order, walked from the
-beginning, without indexes. Tests drive it and another subject (`queue_subject`) with the same inputs.
+The model is written from queues.md §19 (states) and §20 (delivery decision), and from the rules of the order per key,
+alone: lists in log order, walked from the beginning, without indexes. Tests drive it and another subject
+(`queue_subject`) with the same inputs.
 
 An input is processed in this order:
 
@@ -270,6 +271,10 @@ class QueueModel:
     def inactive(self, queue: int) -> int:
         return sum(message.state is State.INACTIVE for message in self._queues[queue].messages)
 
+    def waiting(self, queue: int) -> int:
+        of = self._queues[queue]
+        return sum(self._waits(of, message) for message in of.messages)
+
     def insert_count(self, queue: int) -> int:
         return self._queues[queue].insert_count
 
@@ -438,7 +443,7 @@ class QueueModel:
         for message in self._in_order(queue):
             if message.state is State.BARRIER:
                 return self._send_barrier(queue, message, on_queue)
-            if message.state is not State.AVAILABLE:
+            if message.state is not State.AVAILABLE or self._waits(queue, message):
                 continue
             limit = queue.settings.max_backlog
             if limit is not None and queue.outstanding >= limit:
@@ -452,6 +457,21 @@ class QueueModel:
                 self._send(now_ns, queue, message, self._pick(queue, candidates))
                 return True
         return False
+
+    def _waits(self, queue: Queue, message: Message) -> bool:
+        """The order per key: an active message waits for all earlier active ones of its key."""
+        key = self._key(queue, message)
+        if key == 0 or message.state not in ACTIVE:
+            return False
+        return any(
+            self._key(queue, one) == key and one.position < message.position and one.state in ACTIVE
+            for one in queue.messages
+        )
+
+    def _key(self, queue: Queue, message: Message) -> int:
+        """The key of a message; 0: it has none. Barriers have none."""
+        is_barrier = queue.settings.has_barriers and message.entry.is_barrier
+        return message.entry.key if queue.settings.has_ordering_key and not is_barrier else 0
 
     def _send_barrier(self, queue: Queue, barrier: Message, on_queue: Sequence[Subscription]) -> bool:
         """§12: not before all earlier messages have been acknowledged, and no later message before it."""

@@ -7,8 +7,10 @@
 # again. A message up to `until` is ignored by that reading, because it is either in the copy or has left. A later
 # message enters again.
 #
-# A stored message takes 24 bytes, or 40 if it can expire or has a priority. Leases, and counts of deliveries and
-# cancels, are not stored: they begin anew (queues.md §17). Messages delivered at most once have left the queue.
+# A stored message takes 24 bytes, or 40 if it can expire or has a priority. In a queue with an OrderingKey the hashes
+# of the keys follow, 4 bytes per message: to compute them again, a start would have to read each message. Leases, and
+# counts of deliveries and cancels, are not stored: they begin anew (queues.md §17). Messages delivered at most once
+# have left the queue.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -73,6 +75,8 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
     cdef StoredMessage stored
     cdef bytearray memory = bytearray(<uint64_t>slots_max * sizeof(StoredMessage))
     cdef char* copy = memory
+    cdef uint32_t key_hash
+    cdef bytearray hashes = bytearray()
     while slot != NO_SLOT and looked_at < slots_max:
         message = &queue.slots[slot]
         if message.position > until:
@@ -96,15 +100,18 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
             wide = wide or stored.expires_ns != NEVER or stored.flags & STORED_HAS_PRIORITY
             memcpy(copy + count * sizeof(StoredMessage), &stored, sizeof(StoredMessage))
             count += 1
+            if queue.keys is not None:
+                key_hash = queue.keys.hash_of(slot)
+                hashes += (<const char*>&key_hash)[:sizeof(uint32_t)]
         slot = queue.next_slot(slot)
     if slot == NO_SLOT:
         after = until
     if wide:
-        return bytes(memory[: count * sizeof(StoredMessage)]), True, looked_at, after
+        return bytes(memory[: count * sizeof(StoredMessage)] + hashes), True, looked_at, after
     for at in range(1, count):
         # Messages move to the front, so none is overwritten before it is moved.
         memcpy(copy + at * NARROW_BYTES, copy + at * sizeof(StoredMessage), NARROW_BYTES)
-    return bytes(memory[: count * NARROW_BYTES]), False, looked_at, after
+    return bytes(memory[: count * NARROW_BYTES] + hashes), False, looked_at, after
 
 
 cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
@@ -127,16 +134,18 @@ def restore_messages(
     cdef const unsigned char[::1] stored_bytes = copy
     cdef const unsigned char[::1] publisher_bytes = publishers
     cdef uint64_t size = sizeof(StoredMessage) if wide else NARROW_BYTES
-    cdef uint64_t count = <uint64_t>stored_bytes.shape[0] // size
+    cdef uint64_t hash_size = 0 if queue.keys is None else sizeof(uint32_t)
+    cdef uint64_t count = <uint64_t>stored_bytes.shape[0] // (size + hash_size)
     cdef uint64_t publisher_count = <uint64_t>publisher_bytes.shape[0] // sizeof(uint64_t)
     cdef uint64_t publisher_id
     cdef uint64_t at
     cdef uint32_t number
+    cdef uint32_t key_hash = 0
     cdef QueueSlot* message
     cdef StoredMessage stored
     stored.expires_ns = NEVER
     stored.priority = 0
-    if count * size != <uint64_t>stored_bytes.shape[0]:
+    if count * (size + hash_size) != <uint64_t>stored_bytes.shape[0]:
         raise CopyDamaged("its length is not a multiple of the size of a message")
     for at in range(count):
         memcpy(&stored, &stored_bytes[at * size], size)
@@ -158,6 +167,9 @@ def restore_messages(
             message.flags |= SLOT_HAS_PRIORITY
         if stored.flags & STORED_OWN_EXPIRY:
             message.flags |= SLOT_OWN_EXPIRY
+        if queue.keys is not None:
+            memcpy(&key_hash, &stored_bytes[count * size + at * hash_size], sizeof(uint32_t))
+            queue.keys.set_hash(number, key_hash)
         queue.place(number, stored.flags & STORED_BARRIER != 0)
 
 

@@ -23,6 +23,7 @@ cdef class QueueArena:
     cdef object make_room
     cdef readonly object obstacle          # reason of the last failed allocation of a block; None = none failed
     cdef readonly uint64_t refusals        # number of failed allocations
+    cdef uint32_t** key_hashes             # by block, for queues with an OrderingKey; see queues/ordering.pxi
 
     cdef bint ensure(self, uint32_t count) except -1
     cdef uint32_t take_block(self, uint32_t queue) except? NO_BLOCK
@@ -138,6 +139,45 @@ cdef class LeaseOrder:
     cdef int make_room(self, uint64_t leased) except -1
 
 
+# See queues/ordering.pxi.
+
+
+# A part of the keys: those whose hashes have the same leading bits.
+cdef struct KeySegment:
+    uint32_t* entries              # slots, by a place that the hash gives; NO_SLOT = free
+    uint32_t capacity
+    uint32_t count
+    uint32_t depth                 # number of these bits
+    uint32_t unused
+
+
+cdef class OrderingKeys:
+    """The keys of one queue with an OrderingKey, and the messages that wait behind their heads."""
+
+    cdef QueueArena arena
+    cdef QueueSlot* slots                  # of the arena
+    cdef uint32_t** hashes                 # of the arena
+    cdef KeySegment** directory            # by the first `depth` bits of the hash; a segment may be there several times
+    cdef uint32_t depth
+    cdef readonly uint64_t count           # keys
+
+    cdef int take_block(self, uint32_t block) except -1
+    cdef void forget_block(self, uint32_t block) noexcept nogil
+    cdef uint32_t hash_of(self, uint32_t slot) noexcept nogil
+    cdef void set_hash(self, uint32_t slot, uint32_t hash_) noexcept nogil
+    cdef bint join(self, uint32_t slot) except -1
+    cdef uint32_t leave(self, uint32_t slot) noexcept nogil
+    cdef KeySegment* segment_of(self, uint32_t hash_) noexcept nogil
+    cdef uint32_t* find(self, uint32_t hash_) noexcept nogil
+    cdef void erase(self, uint32_t* entry, KeySegment* segment) noexcept nogil
+    cdef void put(self, uint32_t* entries, uint32_t capacity, uint32_t slot) noexcept nogil
+    cdef void move(self, KeySegment* segment, uint32_t* entries, uint32_t capacity) noexcept nogil
+    cdef void shrink(self, KeySegment* segment) noexcept nogil
+    cdef int make_room(self, uint32_t hash_) except -1
+    cdef int split(self, KeySegment* segment, uint32_t hash_) except -1
+    cdef int double_directory(self) except -1
+
+
 # See queues/output.pxi.
 
 
@@ -195,6 +235,7 @@ cdef struct NewMessage:
     uint64_t expiry_ns             # UNIX time at which its own lifetime ends; NEVER; 0 = it has none of its own
     uint64_t priority
     uint32_t publisher             # number of the publisher id
+    uint32_t key_hash              # of its OrderingKey; 0 = it has no key
     bint has_priority
     bint is_barrier
 
@@ -286,6 +327,7 @@ cdef class Queue:
     cdef uint32_t inactive_next
     cdef dict deferred                     # (publisher id, sequence) -> (UNIX time of its expiration, client)
     cdef bint dirty                        # it is in the list of queues to serve
+    cdef readonly OrderingKeys keys        # None: the queue has no OrderingKey
     cdef public uint64_t start_position    # recovery ignores records before this log position
     # who holds which messages
     cdef bint strict
@@ -324,6 +366,7 @@ cdef class Queue:
     cdef int remember_expiry(self, uint32_t slot) except -1
     cdef int set_available(self, uint32_t slot) except -1
     cdef int offer(self, uint32_t slot) except -1
+    cdef int promote(self, uint32_t slot) except -1
     cdef int activate(self) except -1
     cdef int leave(self, uint32_t slot) except -1
     cdef int expire(self, uint32_t slot, uint32_t reasons) except -1

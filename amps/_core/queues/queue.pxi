@@ -35,7 +35,8 @@ COUNTERS_BYTES = sizeof(QueueCounters)
 COUNTER_NAMES = (
     "depth", "inactive", "leased", "delivered", "insert_count", "delete_count", "expired_leases", "deferred",
     "transferred_in", "transferred_out", "oldest_position", "last_queued_position", "last_acked_position",
-    "first_block_plus_one", "members", "oldest_lease_ns",
+    "first_block_plus_one", "members", "oldest_lease_ns", "delayed", "next_delivery_ns", "waiting", "unused_19",
+    "unused_20", "unused_21", "unused_22", "unused_23",
 )
 
 cdef enum:
@@ -92,6 +93,7 @@ cdef class Queue:
         self.expected_ns = NEVER
         self.deferred = {}
         self.dirty = False
+        self.keys = OrderingKeys(arena) if settings.has_ordering_key else None
         self.now_ns = 0
         self.start_position = 0
         self.strict = settings.strict_leasing
@@ -185,7 +187,7 @@ cdef class Queue:
         if block == NO_BLOCK or self.arena.blocks[block].used == BLOCK_SLOTS:
             last = block
             self._make_room()
-            block = self.arena.take_block(self.number)
+            block = self._take_block()
             self.blocks[self.first_block + self.block_count] = block
             self.block_count += 1
             if last != NO_BLOCK:
@@ -201,6 +203,16 @@ cdef class Queue:
             self.head = slot
             self.counters.oldest_position = position
         return slot
+
+    def _take_block(self):
+        cdef uint32_t block = self.arena.take_block(self.number)
+        if self.keys is not None:
+            try:
+                self.keys.take_block(block)
+            except MemoryError:
+                self.arena.give_back(block)
+                raise
+        return block
 
     def _make_room(self):
         """Make room for one more block in the list."""
@@ -314,6 +326,8 @@ cdef class Queue:
                 (self.first_block + self.block_count - place - 1) * sizeof(uint32_t),
             )
         self.block_count -= 1
+        if self.keys is not None:
+            self.keys.forget_block(block)
         self.arena.give_back(block)
         return 0
 
@@ -321,16 +335,17 @@ cdef class Queue:
     #
     # A message enters once (`enqueue`; a log position that was seen before is ignored). It is then available, a
     # barrier, or inactive if the queue has reached its target depth. It leaves when it is acknowledged, delivered at
-    # most once, or expired. Most messages expire in the order of the log (`expiry_next`), the others by a heap
-    # (`expiries`). An acknowledgement may come before its message is active, or before it is in the queue: then it is
-    # kept for a while (`deferred`). The number of those without a message is limited, per client and for all queues
-    # (`QueueShared.may_defer`).
+    # most once, or expired. With an OrderingKey, a message that becomes active may have to wait for others of its key
+    # (`keys`), until it becomes available. Most messages expire in the order of the log (`expiry_next`), the others by
+    # a heap (`expiries`). An acknowledgement may come before its message is active, or before it is in the queue: then
+    # it is kept for a while (`deferred`). The number of those without a message is limited, per client and for all
+    # queues (`QueueShared.may_defer`).
     #
     # Each change that may allow a delivery marks the queue dirty, and the queue manager serves it.
     #
     # Invariants
-    # - A message has one state. `depth` counts those that are active (available, leased, barriers), `inactive` the
-    #   others, the first of which is at or behind `inactive_next`.
+    # - A message has one state. `depth` counts those that are active (available, leased, waiting, barriers), `inactive`
+    #   the others, the first of which is at or behind `inactive_next`.
     # - A waiting message that can expire is at or behind `expiry_next`, or in `expiries`. A leased or inactive message
     #   is checked when it comes back or becomes active.
     # - `expected_ns` is the time of the queue's timer; nothing is due before it.
@@ -373,6 +388,8 @@ cdef class Queue:
             slot.priority = message.priority
         if own:
             slot.flags |= SLOT_OWN_EXPIRY
+        if self.keys is not None:
+            self.keys.set_hash(number, 0 if message.is_barrier else message.key_hash)
         return self.place(number, message.is_barrier)
 
     cdef int place(self, uint32_t number, bint is_barrier) except -1:
@@ -441,9 +458,20 @@ cdef class Queue:
         return heap_push(&self.expiries, self.slots[slot].expires_ns, self.slots[slot].position, slot, 0)
 
     cdef int set_available(self, uint32_t slot) except -1:
-        self.slots[slot].state = SLOT_AVAILABLE
+        """Make a message active: it is available, or waits for the messages of its key."""
+        cdef bint waits = self.keys is not None and not self.keys.join(slot)
         self.counters.depth += 1
         self.counters.insert_count += 1
+        if waits:
+            self.counters.waiting += 1
+            return 0
+        self.slots[slot].state = SLOT_AVAILABLE
+        return self.offer(slot)
+
+    cdef int promote(self, uint32_t slot) except -1:
+        """Make a waiting message, which is the head of its key now, available."""
+        self.slots[slot].state = SLOT_AVAILABLE
+        self.counters.waiting -= 1
         return self.offer(slot)
 
     cdef int activate(self) except -1:
@@ -470,9 +498,16 @@ cdef class Queue:
 
     cdef int leave(self, uint32_t slot) except -1:
         """Remove an active message without a holder from the queue."""
+        cdef uint32_t following = NO_SLOT
+        if self.keys is not None:
+            following = self.keys.leave(slot)
+            if self.slots[slot].state == SLOT_WAITING:
+                self.counters.waiting -= 1
         self.counters.depth -= 1
         self.counters.delete_count += 1
         self.gone(slot)
+        if following != NO_SLOT:
+            self.promote(following)
         if self.barriers.count or self.counters.inactive:
             self.mark_dirty()
         return 0
@@ -556,7 +591,7 @@ cdef class Queue:
             state = self.slots[entry.slot].state
             # A leased or inactive message is checked when it comes back or is activated.
             if self.slots[entry.slot].position == entry.position and (
-                state == SLOT_AVAILABLE or state == SLOT_BARRIER
+                state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_WAITING
             ):
                 self.expire(entry.slot, REASON_TIME_LIMIT)
         return 0
@@ -571,7 +606,7 @@ cdef class Queue:
                 if self.slots[slot].expires_ns > self.now_ns:
                     return 0
             self.expiry_next = self.next_slot(slot)
-            if state == SLOT_AVAILABLE or state == SLOT_BARRIER:
+            if state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_WAITING:
                 if not self.slots[slot].flags & SLOT_OWN_EXPIRY:
                     self.expire(slot, REASON_TIME_LIMIT)
         return 0
@@ -899,7 +934,9 @@ cdef class Queue:
         cdef uint32_t slot = self.everything.fresh  # in the order of the log; NO_SLOT with priorities
         if self.counters.depth + self.counters.inactive == self.counters.leased:
             return NEVER
-        return self.slots[self.head if slot == NO_SLOT else slot].position
+        if slot == NO_SLOT or self.counters.waiting:
+            slot = self.head  # a message that waits may be before `fresh`
+        return self.slots[slot].position
 
     # --- delivery -------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ cdef enum SlotState:
     SLOT_BARRIER = 4               # waits until all messages before it have left
     SLOT_DELIVERED = 5             # left an at-most-once queue, and still counts in a backlog
     SLOT_GONE = 6
+    SLOT_WAITING = 8               # behind the head of its key (queue_guarantees.md §3)
 
 
 cdef enum SlotFlag:
@@ -35,7 +36,7 @@ cdef packed struct QueueSlot:
     uint64_t priority
     uint32_t publisher             # number of the first part of its bookmark
     uint32_t holder                # number of the membership that holds it, while leased or delivered
-    uint32_t previous              # in the holder's list of slots, in the order of lease ends
+    uint32_t previous              # in the holder's list of slots, in the order of lease ends; if waiting, its key's
     uint32_t next
     uint16_t deliveries
     uint16_t cancels
@@ -54,7 +55,7 @@ cdef packed struct QueueBlock:
 
 # The counters of a queue: one row of a table in shared memory, for other processes. Only the core writes them.
 cdef packed struct QueueCounters:
-    uint64_t depth                 # active messages: available, leased, barriers
+    uint64_t depth                 # active messages: available, leased, waiting, barriers
     uint64_t inactive              # beyond the target depth
     uint64_t leased
     uint64_t delivered             # left an at-most-once queue and count in a backlog
@@ -70,3 +71,7 @@ cdef packed struct QueueCounters:
     uint64_t first_block_plus_one  # number of its first block in the arena, plus 1; 0 = none
     uint64_t members               # subscriptions
     uint64_t oldest_lease_ns       # UNIX time at which the oldest lease began; NEVER = no lease
+    uint64_t delayed               # not in use yet
+    uint64_t next_delivery_ns      # not in use yet
+    uint64_t waiting               # behind the head of their key
+    uint64_t unused[5]

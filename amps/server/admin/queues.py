@@ -127,6 +127,8 @@ class QueueView:
             "transferred_in": str(row["transferred_in"]),
             "transferred_out": str(row["transferred_out"]),
         }
+        if queue.ordering_key is not None:
+            values["waiting"] = str(row["waiting"])
         return {name: _fixed(value) for name, value in values.items()}
 
     async def _sow(self, number: int) -> Group:
@@ -221,6 +223,7 @@ class QueueView:
             max(0, behind_ns) // NS_PER_S,
             oldest_lease_s(counters, now_ns),
             priorities,
+            self._queues[number].ordering_key is not None,
         )
 
     async def dump(self) -> str:
@@ -242,9 +245,11 @@ class QueueView:
     def _line(self, number: int, row: Mapping[str, int], now_ns: int) -> str:
         queue = self._queues[number]
         behind_s = self._seconds_behind(number, row["oldest_position"], now_ns)
+        waiting = "" if queue.ordering_key is None else f"waiting {row['waiting']}, "
         # A name may contain any characters, but must not start a new record.
         return (
             f"{queue_id(queue)!a}: queue_depth {row['depth']}, inactive {row['inactive']}, "
+            f"{waiting}"
             f"backlog {row['leased'] + row['delivered']}, subscriptions {row['members']}, "
             f"inserted {row['insert_count']}, deleted {row['delete_count']}, "
             f"expired_leases {row['expired_leases']}, deferred_acks {row['deferred']}, "

@@ -4,7 +4,14 @@
 expected results in full, so they also show whether the model is right; random tests only show whether both are alike.
 """
 
-from tests.support.queue_scenarios import acknowledging, barriers, delivering, leaving, subscribing
+from tests.support.queue_scenarios import (
+    acknowledging,
+    barriers,
+    delivering,
+    leaving,
+    ordering,
+    subscribing,
+)
 from tests.support.queue_scenarios.harness import MakeSubject, Scenario
 
 SCENARIOS: list[Scenario] = [
@@ -13,6 +20,7 @@ SCENARIOS: list[Scenario] = [
     *delivering.SCENARIOS,
     *leaving.SCENARIOS,
     *barriers.SCENARIOS,
+    *ordering.SCENARIOS,
 ]
 
 __all__ = ["SCENARIOS", "MakeSubject", "Scenario"]

@@ -66,12 +66,13 @@ class Harness:
         expiration_s: int | None = None,
         priority: int | None = None,
         is_barrier: bool = False,
+        key: int = 0,
         queues: Sequence[int] | None = None,
     ) -> int:
         """Publish into all queues, or those given. Return the position."""
         position = FIRST_POSITION + self._messages * RECORD_BYTES
         self._messages += 1
-        entries = {index: Entry(priority, is_barrier) for index in self._chosen(queues)}
+        entries = {index: Entry(priority, is_barrier, key) for index in self._chosen(queues)}
         self.subject.publish(self.now_ns, position, self.bookmark(position), expiration_s, entries, kind)
         return position
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.queues.engine import COUNTER_NAMES
+from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES
 from amps.server.admin.queue_counters import NEVER, QueueCounters, count_priorities, named
 from tests.support.queue_files import QueueFiles
 from tests.support.queue_subject import QueueSettings
@@ -140,7 +140,7 @@ def test_a_file_that_is_being_made_has_no_counters_yet(tmp_path: Path) -> None:
     counters = QueueCounters(path, 3)
     with pytest.raises(OSError, match="No data"):
         counters.read(0)
-    path.write_bytes(bytes(3 * 128))
+    path.write_bytes(bytes(3 * COUNTERS_BYTES))
     assert counters.read(2)["depth"] == 0
 
 

@@ -83,6 +83,7 @@ publications = st.lists(publication, min_size=1, max_size=4)
 PLAIN_ENTRIES = [Entry(), Entry(), Entry(), Entry(), Entry(), None]
 PRIORITIES = [Entry(None), Entry(0), Entry(1), Entry(None), Entry(0), Entry(2**63), Entry(2**64 - 1), None]
 BARRIERS = [Entry(), Entry(), Entry(is_barrier=True), Entry(), Entry(is_barrier=True), None]
+KEYS = [5, 5, 9, 5, 0, 9]
 
 
 @st.composite
@@ -106,6 +107,7 @@ def queue_settings(draw: st.DrawFn) -> QueueSettings:
         max_cancels=draw(limits),
         has_priority=speciality == "priority",
         has_barriers=speciality == "barriers",
+        has_ordering_key=at_least_once and draw(st.sampled_from([False, False, True])),
         target_depth=draw(st.integers(1, 4)) if speciality == "target" else None,
         deferred_ack_expiration_ns=draw(st.one_of(halves, st.just(DAY_NS))),
     )
@@ -154,6 +156,7 @@ class QueueRules(RuleBasedStateMachine):
         self.log: list[Bookmark] = []
         self.kinds: dict[int, int] = {}  # by position
         self.barriers: set[tuple[int, int]] = set()  # queue and position
+        self.keys: dict[tuple[int, int], int] = {}  # by queue and position; messages that have one
         self.bookmarks: dict[int, Bookmark] = {}  # by position
         self.next_sequences = dict(FIRST_SEQUENCES)
         self.live: dict[int, Live] = {}
@@ -195,6 +198,8 @@ class QueueRules(RuleBasedStateMachine):
                 PRIORITIES if settings.has_priority else BARRIERS if settings.has_barriers else PLAIN_ENTRIES
             )
             entry = pick(some, entry_choices[index])
+            if entry is not None and settings.has_ordering_key:
+                entry = replace(entry, key=pick(KEYS, entry_choices[index] // 2))
             if entry is not None:
                 entries[index] = entry
         return entries
@@ -213,6 +218,11 @@ class QueueRules(RuleBasedStateMachine):
         self.bookmarks[position] = bookmark
         self.kinds[position] = kind
         self.barriers |= {(index, position) for index, entry in entries.items() if entry.is_barrier}
+        self.keys |= {
+            (index, position): entry.key
+            for index, entry in entries.items()
+            if entry.key and not (entry.is_barrier and self.settings[index].has_barriers)
+        }
         self._step(
             pause_ns,
             lambda one, now_ns: one.publish(now_ns, position, bookmark, expiration_s, entries, kind),
@@ -407,6 +417,7 @@ class QueueRules(RuleBasedStateMachine):
         if settings.target_depth is not None:
             inactive = self.subject.inactive(queue)
             assert self.subject.depth(queue) == settings.target_depth or inactive == 0
+        waiting = self._check_keys(queue, available)
         if settings.max_backlog is not None:
             assert backlog <= settings.max_backlog
             if backlog == settings.max_backlog:
@@ -414,7 +425,22 @@ class QueueRules(RuleBasedStateMachine):
         for position in available:
             if (queue, position) in self.barriers:
                 break
-            assert not any(self._could_take(number, queue, position) for number in self.live)
+            if position not in waiting:
+                assert not any(self._could_take(number, queue, position) for number in self.live)
+
+    def _check_keys(self, queue: int, available: Sequence[int]) -> set[int]:
+        """Check that only the oldest message of each key is held, and return those that must not be delivered
+        (queue_guarantees.md §3).
+        """
+        heads: dict[int, int] = {}
+        waiting: set[int] = set()
+        for position in sorted({*available, *self.held[queue]}):
+            key = self.keys.get((queue, position), 0)
+            if key and heads.setdefault(key, position) != position:
+                waiting.add(position)
+        assert not waiting & set(self.held[queue])
+        assert self.subject.waiting(queue) == len(waiting)
+        return waiting
 
     def _could_take(self, number: int, queue: int, position: int) -> bool:
         live = self.live[number]
@@ -442,6 +468,7 @@ def _figures(subject: Subject, queue: int) -> dict[str, int | list[int]]:
         "deferred": subject.deferred(queue),
         "expired_leases": subject.expired_leases(queue),
         "inactive": subject.inactive(queue),
+        "waiting": subject.waiting(queue),
         "insert_count": subject.insert_count(queue),
         "delete_count": subject.delete_count(queue),
         "available": subject.available(queue),
