@@ -15,6 +15,7 @@ from perf.scenarios.publish_persist import PublishPersist
 from perf.scenarios.publish_singly import PublishSingly
 from perf.scenarios.queue_depth import QueueDepth
 from perf.scenarios.queue_latency import QueueLatency
+from perf.scenarios.queue_ordering import QueueOrdering
 from perf.scenarios.queue_restart import QueueRestart
 from perf.scenarios.queue_throughput import QueueThroughput
 from perf.scenarios.queue_topics import QueueTopics
@@ -37,6 +38,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         QueueDepth(),
         QueueRestart(),
         QueueTopics(),
+        QueueOrdering(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),
