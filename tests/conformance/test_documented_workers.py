@@ -44,12 +44,11 @@ def test_queues_34_the_guides_workers_share_a_queue_and_leave_dead_letters(
 
 
 def test_the_guides_queue_keeps_the_order_of_a_customer(start_server: StartServer, tmp_path: Path) -> None:
-    """queue_guarantees.md §7, 11: the blocks of docs/guide/message-queues.md as they are, but for the port. While a client
-    holds the first order of a customer, the workers get those of the other customer only.
+    """queue_guarantees.md §7, 11: the blocks of docs/guide/message-queues.md as they are, but for the port.
+
+    While a client holds the first order of a customer, the workers get those of the other customer only.
     """
-    server = start_server(
-        log_topics=("^orders",), instance_xml=block(GUIDE_TO_QUEUES, "<OrderingKey>", "xml")
-    )
+    server = start_server(log_topics=("^orders",), instance_xml=block(GUIDE_TO_QUEUES, "<OrderingKey>", "xml"))
     uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
     with programs(GUIDE_TO_QUEUES, tmp_path, server.port()) as guide, Client(uri=uri) as client:
         with Client(uri=uri) as holder:
@@ -75,9 +74,7 @@ def test_the_guides_queue_keeps_the_order_of_a_customer(start_server: StartServe
 
 def test_the_guides_workers_in_threads_tasks_and_processes(start_server: StartServer, tmp_path: Path) -> None:
     """The blocks of docs/guide/workers.md as they are, but for the port: each processes orders and ends in order."""
-    server = start_server(
-        log_topics=("^orders",), instance_xml=block(GUIDE_TO_QUEUES, "<UnderlyingTopic>", "xml")
-    )
+    server = start_server(log_topics=("^orders",), instance_xml=block(GUIDE_TO_QUEUES, "<UnderlyingTopic>", "xml"))
     with (
         programs(GUIDE_TO_WORKERS, tmp_path, server.port()) as guide,
         Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client,

@@ -126,6 +126,17 @@ def waiting_messages_expire(make_subject: MakeSubject) -> None:
     assert harness.removed() == [(head, ("time_limit",))]
     assert harness.delivered() == [(consumer, last)]
 
+    harness = Harness(make_subject, queue(has_ordering_key=True, expiration_ns=2 * SECOND_NS))
+    consumer = harness.subscribe(1)
+    head, second = harness.publish(key=RED), harness.publish(key=RED)
+    harness.wait(1)
+    third = harness.publish(key=RED)
+    harness.wait(1)
+    assert harness.removed() == [(second, ("time_limit",))]
+    assert (harness.depth(), harness.subject.waiting(0)) == (2, 1)
+    harness.ack(consumer, head)
+    assert harness.delivered() == [(consumer, head), (consumer, third)]
+
 
 def barriers_have_no_key(make_subject: MakeSubject) -> None:
     """queue_guarantees.md §3.8: a barrier waits for the waiting messages before it."""
@@ -138,6 +149,7 @@ def barriers_have_no_key(make_subject: MakeSubject) -> None:
     harness.ack(consumer, second)
     assert harness.barriers() == [(barrier, {consumer})]
     assert harness.delivered() == [(consumer, first), (consumer, second), (consumer, third)]
+    assert (harness.depth(), harness.subject.waiting(0)) == (1, 0)
 
 
 def messages_join_their_key_when_they_become_active(make_subject: MakeSubject) -> None:

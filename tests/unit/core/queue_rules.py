@@ -131,6 +131,9 @@ def pick(things: Sequence[Thing], choice: int) -> Thing:
 
 
 class QueueRules(RuleBasedStateMachine):
+    has_keys = False
+    """True: each queue that may have an OrderingKey has one."""
+
     def make_subjects(self, settings: Sequence[QueueSettings]) -> tuple[Subject, Subject]:
         """The subject and the model."""
         raise NotImplementedError
@@ -149,7 +152,14 @@ class QueueRules(RuleBasedStateMachine):
         publications: list[Publication],
     ) -> None:
         """Begin with subscriptions and messages, since hypothesis leaves many rules out of each example."""
-        self.settings = [replace(one, name=f"Q{index}") for index, one in enumerate(settings)]
+        self.settings = [
+            replace(
+                one,
+                name=f"Q{index}",
+                has_ordering_key=one.has_ordering_key or (self.has_keys and one.at_least_once),
+            )
+            for index, one in enumerate(settings)
+        ]
         self.subject, self.model = self.make_subjects(self.settings)
         self.now_ns = START_NS
         self.position = FIRST_POSITION
@@ -485,6 +495,10 @@ def queue_rules(make_subject: MakeSubject, make_model: MakeSubject = QueueModel)
     return Rules
 
 
-def check_queue_rules(make_subject: MakeSubject, settings: hypothesis.settings | None = None) -> None:
+def check_queue_rules(
+    make_subject: MakeSubject, settings: hypothesis.settings | None = None, has_keys: bool = False
+) -> None:
     """Run the state machine. A difference raises AssertionError; exceptions of the subject are passed on."""
-    run_state_machine_as_test(queue_rules(make_subject), settings=settings)
+    rules = queue_rules(make_subject)
+    rules.has_keys = has_keys
+    run_state_machine_as_test(rules, settings=settings)

@@ -196,19 +196,25 @@ def hashes_that_begin_alike(chance: random.Random) -> Iterator[int]:
         yield 0xABCD0000 + chance.randrange(2**12)
 
 
+def hashes_of_both(chance: random.Random) -> Iterator[int]:
+    """Some make the directory deep, then the others split segments that it contains many times."""
+    while True:
+        yield chance.choice([chance.randrange(1, 2**32), 0xABCD0000 + chance.randrange(2**12)])
+
+
 def few_hashes(chance: random.Random) -> Iterator[int]:
     while True:
         yield chance.choice([0, 1, 2, 0xFFFFFFFF, 0x80000000])
 
 
-@pytest.mark.parametrize("kind", [hashes_anywhere, hashes_that_begin_alike, few_hashes])
+@pytest.mark.parametrize("kind", [hashes_anywhere, hashes_that_begin_alike, hashes_of_both, few_hashes])
 def test_random_messages_join_and_leave(kind: Callable[[random.Random], Iterator[int]]) -> None:
     """queue_guarantees.md §3.2, §7, 14: for a growing and a shrinking number of keys."""
     chance = random.Random(5)
     keyed = Keyed()
     new = kind(chance)
     for growth in (0.8, 0.45, 0.1, 0.7, 0.05):
-        for _ in range(2500):
+        for _ in range(5000):
             if chance.random() < growth or not keyed.by_key:
                 old = (
                     chance.choice(list(keyed.by_key)) if keyed.by_key and chance.random() < 0.3 else next(new)
