@@ -55,6 +55,8 @@ class Consumer(ABC):
     """A whole message from somewhere in its header to the end of the payload, with one group: the handle."""
     message_end = PAYLOAD_END
     """The bytes at the end of each message; they occur nowhere else."""
+    eager = False
+    """True: it acknowledges all that has arrived at once, without waiting for a full batch."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -106,7 +108,7 @@ class Consumer(ABC):
         self.see(data[:end])
         waiting = self.unacknowledged
         waiting += handles
-        whole = len(waiting) - len(waiting) % ACK_BATCH
+        whole = len(waiting) if self.eager else len(waiting) - len(waiting) % ACK_BATCH
         for first in range(0, whole, ACK_BATCH):
             self.acknowledge(waiting[first : first + ACK_BATCH])
         del waiting[:whole]

@@ -119,6 +119,7 @@ _QUEUE = Block(
         "CancelDelayFactor": Leaf(read_factor),
         "CancelDelayMax": Leaf(read_cancel_delay),
         "Priority": _EXPRESSION,
+        "OrderingKey": _EXPRESSION,
         "BarrierExpression": _EXPRESSION,
         "FileBackedMetadata": Leaf(
             read_boolean,

@@ -66,6 +66,7 @@ class QueueConfig:
     cancel_delay_factor: float = 1.0
     cancel_delay_max_s: float = CANCEL_DELAY_MAX_S
     priority: str | None = None
+    ordering_key: str | None = None
     barrier_expression: str | None = None
     target_queue_depth: int | None = None
     deferred_ack_expiration_s: float = 86400.0

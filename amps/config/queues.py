@@ -38,6 +38,7 @@ _EXPRESSIONS = (
     ("Filter", Usage.FILTER, "this filter"),
     ("BarrierExpression", Usage.FILTER, "this barrier expression"),
     ("Priority", Usage.FIELD, "this priority"),
+    ("OrderingKey", Usage.FIELD, "this key"),
 )
 
 
@@ -146,6 +147,7 @@ class QueueReader:
             cancel_delay_factor=section.first("CancelDelayFactor") or 1.0,
             cancel_delay_max_s=section.first("CancelDelayMax") or CANCEL_DELAY_MAX_S,
             priority=section.first("Priority"),
+            ordering_key=section.first("OrderingKey"),
             barrier_expression=section.first("BarrierExpression"),
             target_queue_depth=section.first("TargetQueueDepth"),
             deferred_ack_expiration_s=section.first("DeferredAckExpiration"),
@@ -200,6 +202,12 @@ class QueueReader:
             checker.error(
                 section.where("FairnessModel"),
                 "an at-most-once queue is always round-robin; write that, or leave the element out",
+            )
+        if section.has("OrderingKey"):
+            checker.error(
+                section.where("OrderingKey"),
+                "an at-most-once queue has no order per key, because a message leaves when it is sent; leave "
+                "OrderingKey out, or make the queue at-least-once",
             )
         for element in _AT_LEAST_ONCE_ONLY:
             if section.has(element):

@@ -6,9 +6,10 @@ explains why that is correct). It is written under another name first, and is on
 
 Layout, all numbers little-endian: header: magic `AMPSOQCA` (8 bytes), version (4), CRC32C of the rest of the header
 (4), LogMark (4 x 8; its position is that at which the copying began). Then sections, each with a header: kind (4),
-flags (4), CRC32C of its content (4), 0 (4), length of its content (8). A QUEUE is a msgpack list, see CachedQueue. Its
-MESSAGES follow, as `copy_messages` makes them, with their width as flags (0 to 2). The last sections are PUBLISHERS,
-and END without content.
+flags (4), CRC32C of its content (4), 0 (4), length of its content (8). A QUEUE is a msgpack list, see CachedQueue. With
+an OrderingKey, ORDERING_SEED (16 bytes) follows: the secret with which the hashes of its keys were made. Its MESSAGES
+follow, as `copy_messages` makes them, with their width as flags (0 to 2). The last sections are PUBLISHERS, and END
+without content.
 """
 
 import enum
@@ -43,6 +44,7 @@ class Kind(enum.IntEnum):
     MESSAGES = 2
     PUBLISHERS = 3
     END = 4
+    ORDERING_SEED = 5
 
 
 @dataclass(frozen=True, slots=True)

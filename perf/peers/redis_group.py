@@ -29,6 +29,8 @@ def encode_with(words: Sequence[bytes], encoded: Sequence[bytes]) -> bytes:
 class GroupConsumer(Consumer):
     """A handle is the id of an entry in the form of replies and commands: `$15\\r\\n1700000000000-0`."""
 
+    entries = ENTRIES
+    stream = b"bench"
     pattern = re.compile(rb"(\$\d+\r\n\d+-\d+)\r\n\*2\r\n\$1\r\nd\r\n\$256\r\n.{256}", re.DOTALL)
 
     def __init__(self, sock: socket.socket, number: int, demand: Demand) -> None:
@@ -52,11 +54,11 @@ class GroupConsumer(Consumer):
             return
         self.outgoing += encode(
             *(b"XREADGROUP", b"GROUP", GROUP, self.name, b"COUNT", b"%d" % self.asked),
-            *(b"BLOCK", b"0", b"STREAMS", b"bench", b">"),
+            *(b"BLOCK", b"0", b"STREAMS", self.stream, b">"),
         )
 
     def see(self, data: memoryview) -> None:
-        if self.coming == 0 and (found := ENTRIES.search(data)):
+        if self.coming == 0 and (found := self.entries.search(data)):
             self.coming = int(found[1])
             self.demand.give_back(self.asked - self.coming)
         self.counted += sum(map(int, COUNT.findall(data)))
@@ -68,8 +70,8 @@ class GroupConsumer(Consumer):
 
     def acknowledge(self, handles: Sequence[bytes]) -> None:
         self.acknowledged += len(handles)
-        self.outgoing += encode_with((b"XACK", b"bench", GROUP), handles)
-        self.outgoing += encode_with((b"XDEL", b"bench"), handles)
+        self.outgoing += encode_with((b"XACK", self.stream, GROUP), handles)
+        self.outgoing += encode_with((b"XDEL", self.stream), handles)
 
     def ask_for_confirmation(self) -> None:
         """Nothing to send: each acknowledgement is answered."""

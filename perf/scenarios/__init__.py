@@ -16,6 +16,7 @@ from perf.scenarios.publish_singly import PublishSingly
 from perf.scenarios.queue_delays import QueueDelays
 from perf.scenarios.queue_depth import QueueDepth
 from perf.scenarios.queue_latency import QueueLatency
+from perf.scenarios.queue_ordering import QueueOrdering
 from perf.scenarios.queue_restart import QueueRestart
 from perf.scenarios.queue_throughput import QueueThroughput
 from perf.scenarios.queue_topics import QueueTopics
@@ -39,6 +40,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         QueueDelays(),
         QueueRestart(),
         QueueTopics(),
+        QueueOrdering(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),

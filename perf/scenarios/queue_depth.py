@@ -27,11 +27,14 @@ FILLING_IS_FASTER = 2
 class QueueDepth(QueueScenario):
     name = "queue-depth"
     question = "Messages per second of filling a deep queue and of draining it, and its memory per message"
+    consumer_count = CONSUMERS
+    messages = DEFAULT_MESSAGES
+    acknowledging = f"of {ACK_BATCH}"
 
     def measure_server(self, server: ServerPeer, settings: Settings) -> Measurement:
         assert isinstance(server, QueuePeer)
         limit_s = settings.seconds or DEFAULT_LIMIT_S
-        built = min(settings.messages or DEFAULT_MESSAGES, int(server.pace * limit_s * FILLING_IS_FASTER))
+        built = min(settings.messages or self.messages, int(server.pace * limit_s * FILLING_IS_FASTER))
         warm_up(server)
         server.settle()
         memory_before = memory_bytes(server)
@@ -46,7 +49,7 @@ class QueueDepth(QueueScenario):
         server.settle()
         depth = filled.acknowledged
         memory = memory_bytes(server) - memory_before
-        consumers = server.consumers(CONSUMERS, depth)
+        consumers = server.consumers(self.consumer_count, depth)
         drained = exchange([], consumers, depth)
         hang_up(server, [], consumers)
         values = {
@@ -66,7 +69,8 @@ class QueueDepth(QueueScenario):
     def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
         details = (
             f"{PAYLOAD_BYTES}-byte payloads, filled for at most {settings.seconds or DEFAULT_LIMIT_S:g} s, "
-            f"drained by {CONSUMERS} consumers with acknowledgements of {ACK_BATCH}, median of {settings.repetitions}"
+            f"drained by {self.consumer_count} consumers with acknowledgements {self.acknowledging}, "
+            f"median of {settings.repetitions}"
         )
         return tables.lines(
             f"**{self.name}** ({details})",

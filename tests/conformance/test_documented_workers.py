@@ -71,6 +71,35 @@ def test_the_guides_program_with_consume_handles_a_queue(start_server: StartServ
         process.wait(WAIT_S)
 
 
+def test_the_guides_queue_keeps_the_order_of_a_customer(start_server: StartServer, tmp_path: Path) -> None:
+    """queue_guarantees.md §7, 11: the blocks of docs/guide/message-queues.md as they are, but for the port.
+
+    While a client holds the first order of a customer, the workers get those of the other customer only.
+    """
+    server = start_server(log_topics=("^orders",), instance_xml=block(GUIDE_TO_QUEUES, "<OrderingKey>", "xml"))
+    uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
+    with programs(GUIDE_TO_QUEUES, tmp_path, server.port()) as guide, Client(uri=uri) as client:
+        with Client(uri=uri) as holder:
+            held = holder.subscribe("orders-by-customer", options="max_backlog=1")
+            for number in range(20):
+                client.publish("orders-by-customer", {"id": number, "customer": "ab"[number % 2]})
+            client.flush()
+            first = held.get(WAIT_S)
+            assert first is not None
+            assert first.json() == {"id": 0, "customer": "a"}
+            workers = [guide.start('order["customer"]') for _ in range(2)]
+
+            def said() -> list[str]:
+                return [line for worker in workers for line in worker.output.splitlines()]
+
+            wait_until(lambda: len(said()) == 10, WAIT_S, lambda: str(said()))
+            assert sorted(said()) == sorted(f"b {number}" for number in range(1, 20, 2))
+        wait_until(lambda: len(said()) == 20, WAIT_S, lambda: str(said()))
+        for worker in workers:
+            lines = [line for line in worker.output.splitlines() if line.startswith("a")]
+            assert lines == sorted(lines, key=lambda line: int(line[2:]))
+
+
 def test_the_guides_workers_in_threads_tasks_and_processes(start_server: StartServer, tmp_path: Path) -> None:
     """The blocks of docs/guide/workers.md as they are, but for the port: each processes orders and ends in order."""
     server = start_server(log_topics=("^orders",), instance_xml=block(GUIDE_TO_QUEUES, "<UnderlyingTopic>", "xml"))

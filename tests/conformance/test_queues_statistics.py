@@ -233,6 +233,17 @@ def test_queues_backlog_of_messages_delivered_at_most_once(start: Start) -> None
     observed.wait_for(queue_depth="0", backlog="2")
 
 
+def test_queues_waiting_messages(start: Start) -> None:
+    """queue_guarantees.md §3.10: shown for queues with an OrderingKey only."""
+    observed = start(queue_xml("Q", "T", OrderingKey="/o"), queue_xml("R", "T"))
+    observed.publish_bodies([b'{"o":1}', b'{"o":1}', b'{"o":1}', b'{"o":2}', b"{}"])
+    observed.wait_for(waiting="2", queue_depth="5")
+    assert observed.metrics().keys() == METRICS | {"waiting"}
+    assert observed.details()["waiting"] == 2
+    assert [message["deliverable"] for message in observed.details()["messages"]] == [1, 0, 0, 1, 1]
+    assert observed.metrics("R").keys() == METRICS
+
+
 def test_queues_expired_leases(start: Start) -> None:
     """queues.md §18: cumulative; reset at a restart, as is the age of the oldest message."""
     observed = start(queue_xml("Q", "T", LeasePeriod="300ms"))

@@ -33,6 +33,7 @@ class Message:
     kind: int
     is_barrier: bool
     priority: int | None
+    key: object
     entered_ns: int
     expires_ns: int | None
 
@@ -118,6 +119,7 @@ class QueueLog:
                 body["k"],
                 plan.is_barrier(body),
                 plan.priority(body),
+                None if plan.is_barrier(body) else plan.key(body),
                 record.timestamp_ns,
                 expires_ns,
             )

@@ -1,8 +1,8 @@
 """The queues of a seed: their configurations, and the same rules implemented a second time in plain Python.
 
-The core evaluates `Filter`, `BarrierExpression` and `Priority` as expressions. This module computes their values
-without expressions, so that the two can be compared. The target depth is far below the minimum of a configuration, so
-that it takes effect.
+The core evaluates `Filter`, `BarrierExpression`, `Priority` and `OrderingKey` as expressions. This module computes
+their values without expressions, so that the two can be compared. The target depth is far below the minimum of a
+configuration, so that it takes effect.
 """
 
 import json
@@ -24,8 +24,8 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class QueuePlan:
-    """One queue, with functions of a topic or body: whether the queue takes it, whether it is a barrier, and its
-    priority (None = it has none).
+    """One queue, with functions of a topic or body: whether the queue takes it, whether it is a barrier, its priority,
+    and its key (None = it has none).
     """
 
     config: QueueConfig
@@ -33,6 +33,7 @@ class QueuePlan:
     takes: Callable[[Body], bool]
     is_barrier: Callable[[Body], bool]
     priority: Callable[[Body], int | None]
+    key: Callable[[Body], object]
 
     @property
     def name(self) -> str:
@@ -96,6 +97,7 @@ def _make_plan(chance: random.Random, number: int) -> QueuePlan:
         target_queue_depth=chance.choice([1, 3, 10]) if extra == "target" else None,
         # Acknowledgements of messages beyond the target depth must be remembered for as long as the message waits.
         deferred_ack_expiration_s=1e9 if extra == "target" else chance.choice([86400, 5]),
+        ordering_key="/o" if chance.random() < 0.4 and at_least_once else None,
     )
     return QueuePlan(
         config,
@@ -103,6 +105,7 @@ def _make_plan(chance: random.Random, number: int) -> QueuePlan:
         lambda body: least is None or body["k"] > least,
         lambda body: extra == "barrier" and body.get("barrier") == 1,
         lambda body: priority_of(body.get("p")) if extra == "priority" else None,
+        lambda body: None if config.ordering_key is None else key_of(body.get("o")),
     )
 
 
@@ -111,6 +114,18 @@ def priority_of(value: object) -> int | None:
     if not isinstance(value, int | float):
         return None
     return max(0, min((1 << 64) - 1, int(value)))
+
+
+def key_of(value: object) -> object:
+    """The key that the value of a field gives: equal for equal values, and for a number and its text
+    (queue_guarantees.md Q-21).
+    """
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return None if value is None else float(value)  # type: ignore[arg-type]
 
 
 def names_and_numbers(plans: Sequence[QueuePlan]) -> dict[str, int]:
@@ -132,5 +147,7 @@ class QueuePublisher(Client):
             body["barrier"] = 1
         if chance.random() < 0.2:
             body["not_before"] = self.clock_ns() // 1_000_000 + chance.choice([-1000, 0, 10, 300, 1000, 5000])
+        if chance.random() < 0.8:
+            body["o"] = chance.choice(["ann", "bob", 7, "7", 7.0, 2.5])
         body["x"] = "x" * self.sizes(chance)
         return json.dumps(body).encode()

@@ -10,7 +10,7 @@ not ended.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amps._core.journal.reader import LogCursor
@@ -140,6 +140,8 @@ class QueueWatch:
         self.delays = 0
         self.promises = 0
         self.drains = False
+        self.is_frozen = False
+        """True if the journal could not be written in this turn: the core may have removed more than it contains."""
         self.owners: dict[int, str] = {}
         """By publisher id: the names of consumers."""
         self.run: Run
@@ -298,6 +300,8 @@ class QueueWatch:
         assert not message.is_barrier, f"{message} is a barrier"
         barriers = [one for one in contents.values() if one.is_barrier and one.position < delivery.position]
         assert not [one for one in barriers if not self._is_over(one)], f"{message} overtook a barrier"
+        if message.key is not None and not self.is_frozen:
+            self._check_key(message, contents, run.log.queues[delivery.queue].delayed)
         if plan.at_least_once:
             assert delivery.position in contents, f"{message} is gone"
         else:
@@ -310,6 +314,22 @@ class QueueWatch:
     def _is_over(self, message: Message) -> bool:
         """True if the message has expired. If the journal is full, the record of its expiry may be late."""
         return message.expires_ns is not None and message.expires_ns <= self._now_ns
+
+    def _check_key(
+        self, message: Message, contents: Mapping[int, Message], delayed: Mapping[int, int]
+    ) -> None:
+        """A message is delivered when all earlier ones of its key have left (queue_guarantees.md §3).
+
+        A delayed message joins its key at its time, which may be before inactive ones and behind later ones.
+        """
+        if message.position in delayed:
+            return
+        earlier = [
+            one
+            for one in contents.values()
+            if one.key == message.key and one.position < message.position and one.position not in delayed
+        ]
+        assert all(self._is_over(one) for one in earlier), f"{message} overtook {earlier}"
 
     def _check_subscriber(self, transport: int, delivery: Delivery, message: Message) -> None:
         subscriber = self.run.subscribers.get(delivery.subscription)
@@ -324,14 +344,15 @@ class QueueWatch:
         """Check the order of deliveries.
 
         Messages that are delivered for the first time reach one subscription in the order of the log, unless they were
-        delayed or the queue has priorities. A subscription without a filter receives the first of all available
+        delayed or the queue has priorities or keys. A subscription without a filter receives the first of all available
         messages.
         """
         run, queue = self.run, delivery.queue
         subscriber = run.subscribers[delivery.subscription]
         delayed = run.log.queues[queue].delayed
         is_first = (queue, message.bookmark) not in run.deliveries and delivery.position not in delayed
-        if self._plans[queue].config.priority is None and is_first:
+        config = self._plans[queue].config
+        if config.priority is None and config.ordering_key is None and is_first:
             assert subscriber.newest.get(queue, -1) < delivery.position, f"{delivery} comes out of order"
             subscriber.newest[queue] = delivery.position
         if subscriber.wanted[queue] is None:

@@ -8,7 +8,8 @@ message may be stuck.
 """
 
 import mmap
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.core import queues as core_queues
 from tests.simulation.checks import Entry
 from tests.simulation.consumers import Command, Consumer, ConsumerWire
-from tests.simulation.queue_log import Bookmark
+from tests.simulation.queue_log import Bookmark, Message
 from tests.simulation.queue_plans import KINDS, QueuePublisher, make_plans
 from tests.simulation.queue_transports import QueueTransport
 from tests.simulation.queue_watch import QueueWatch
@@ -31,7 +32,7 @@ EGRESS_BYTES = 1 << 15
 """Room for the messages that a barrier may release at once."""
 BLOCKS = 64
 CHECKPOINT_LOG_BYTES, CHECKPOINT_SLOTS, CHECKPOINT_PIECE_BYTES = 3000, 5, 200
-INACTIVE, AVAILABLE, LEASED, BARRIER, DELIVERED, _, DELAYED = range(1, 8)
+INACTIVE, AVAILABLE, LEASED, BARRIER, DELIVERED, _, DELAYED, WAITING = range(1, 9)
 SUBSCRIPTIONS_MAX = 3
 DRAIN_ROUNDS = 1500
 SETTLING_ROUNDS = 30
@@ -283,7 +284,9 @@ class QueueWorld(World):
                 for bookmark, until_ns in queue.deferred.items()
                 if bookmark[1] > core.sequencer.last_sequence(bookmark[0]) and until_ns > self._clock_ns
             ]
-            assert len(awaited) <= self._counter(number, "deferred") <= len(queue.deferred)
+            # That of an inactive message is in a copy of the queue with the message; in the log it has left.
+            inactive = self._counter(number, "inactive")
+            assert len(awaited) <= self._counter(number, "deferred") <= len(queue.deferred) + inactive
             assert self._counter(number, "leased") == self._counter(number, "delivered") == 0
         core.sequencer = ObservedSequencer(core.sequencer, self._hear)  # type: ignore[assignment]
         core.turns.sequencer = core.sequencer
@@ -294,6 +297,7 @@ class QueueWorld(World):
         journal = sequencer.journal
         assert journal is not None
         assert isinstance(sequencer, ObservedSequencer)
+        self.watch.is_frozen = self._manager.output.frozen
         self.watch.hear(replies, journal.position, sequencer.now_ns, sequencer.has_postponed, self._available)
 
     def _counter(self, queue: int, name: str) -> int:
@@ -332,12 +336,15 @@ class QueueWorld(World):
         held = 0
         for number, (plan, queue) in enumerate(zip(self.plans, self.watch.run.log.queues, strict=True)):
             states = self._manager.states(number)
-            counts = [sum(state == wanted for _, state in states) for wanted in range(8)]
+            counts = [sum(state == wanted for _, state in states) for wanted in range(WAITING + 1)]
             assert counts[LEASED] == self._counter(number, "leased")
             assert counts[DELIVERED] == self._counter(number, "delivered")
             assert counts[INACTIVE] == self._counter(number, "inactive")
             assert counts[DELAYED] == self._counter(number, "delayed")
-            assert counts[AVAILABLE] + counts[LEASED] + counts[BARRIER] == self._counter(number, "depth")
+            assert counts[WAITING] == self._counter(number, "waiting")
+            active = counts[AVAILABLE] + counts[LEASED] + counts[BARRIER] + counts[WAITING]
+            assert active == self._counter(number, "depth")
+            self._check_heads(queue.messages, states)
             target = plan.config.target_queue_depth
             prompt = [
                 at
@@ -349,7 +356,7 @@ class QueueWorld(World):
             for position, state in states:
                 if state == LEASED:
                     self.watch.check_lease(number, position, sequencer.now_ns)
-                elif state in (AVAILABLE, BARRIER, DELAYED):
+                elif state in (AVAILABLE, BARRIER, DELAYED, WAITING):
                     expires_ns = queue.messages[position].expires_ns
                     late = expires_ns is not None and expires_ns <= sequencer.now_ns and self._has_turned
                     assert not late, f"{plan.name}: {queue.messages[position]} is out of date"
@@ -360,6 +367,22 @@ class QueueWorld(World):
             for number, one in self.watch.run.subscribers.items()
         ]
         assert held == sum(one.outstanding for one in subscribers if one is not None)
+
+    def _check_heads(self, messages: Mapping[int, Message], states: list[tuple[int, int]]) -> None:
+        """Check that one active message of a key does not wait, the oldest if none was delayed
+        (queue_guarantees.md §3).
+        """
+        by_key: defaultdict[object, list[int]] = defaultdict(list)
+        for position, state in states:
+            key = messages[position].key if position in messages else None
+            if state != INACTIVE and key is not None:
+                by_key[key].append(state)
+        for key, of_key in by_key.items():
+            active = [state for state in of_key if state != DELAYED]
+            heads = [state for state in active if state != WAITING]
+            assert len(heads) <= 1, f"{key} has {of_key}"
+            if active and active == of_key:
+                assert heads, f"{key} has {of_key}"
 
     def _check(self) -> list[Entry]:
         entries = super()._check()

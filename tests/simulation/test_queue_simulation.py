@@ -32,7 +32,9 @@ def _run(seed: int, directory: Path) -> QueueWorld:
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_queue_simulation_seeds(tmp_path: Path, batch: int) -> None:
-    """queues.md §6, §8, §10-§12, §17: each seed has its own queues, consumers and faults; see `queue_world`."""
+    """queues.md §6, §8, §10-§12, §17; queue_guarantees.md §3. Each seed has its own queues, consumers and faults; see
+    `queue_world`.
+    """
     worlds = [
         _run(seed, tmp_path / str(seed))
         for seed in range(batch * SEEDS // BATCHES, (batch + 1) * SEEDS // BATCHES)
@@ -109,6 +111,10 @@ def _everything_enters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_queues, "queue_rules", lambda queue, evaluations, functions: None)
 
 
+def _keys_go_in_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    _settings(monkeypatch, has_ordering_key=False)
+
+
 def _rebuilt_without_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recovery leaves out the records at the end of the log."""
     module: Any = core_queues
@@ -137,6 +143,7 @@ def _delays_that_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
         (_no_limit_of_the_backlog, 2),
         (_nothing_expires, 0),
         (_everything_enters, 0),
+        (_keys_go_in_parallel, 0),
         (_rebuilt_without_the_end, 0),
         (_delays_that_end_early, 0),
     ],

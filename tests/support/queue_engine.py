@@ -29,7 +29,7 @@ REASONS = {1: "time_limit", 2: "forced_expire", 4: "max_cancels", 8: "max_delive
 BARRIER_SENT = 16
 ANSWERED = 5
 DELAYED_RECORD = 6
-INACTIVE, AVAILABLE, LEASED, DELIVERED, DELAYED = 1, 2, 3, 5, 7
+INACTIVE, AVAILABLE, LEASED, DELIVERED, DELAYED, WAITING = 1, 2, 3, 5, 7, 8
 TRANSPORTS = 1  # one worker, so that all deliveries have one order
 
 
@@ -44,6 +44,7 @@ class EngineSettings:
         self.at_least_once = of.at_least_once
         self.strict_leasing = of.strict
         self.has_priority = of.has_priority
+        self.has_ordering_key = of.has_ordering_key
         self.fairness_model = of.fairness
         self.expiration_model = of.expiration_model
         self.lease_period_ns = of.lease_ns
@@ -126,6 +127,7 @@ class QueueEngine:
             entry.priority if settings.has_priority else None,
             entry.is_barrier and settings.has_barriers,
             message.deliver_at_ns,
+            entry.key,
         )
         if all(at != position for at, _ in self.manager.states(index)):
             self._gone[index].add(position)  # its acknowledgement came before it
@@ -285,7 +287,7 @@ class QueueEngine:
         lowest = self.manager.undelivered_from
         queues = range(len(self._settings))
         states = [(queue, at, state) for queue in queues for at, state in self.manager.states(queue)]
-        waiting = [(queue, at) for queue, at, state in states if state in (INACTIVE, AVAILABLE)]
+        waiting = [(queue, at) for queue, at, state in states if state in (INACTIVE, AVAILABLE, WAITING)]
         new = [at for queue, at in waiting if (queue, at) not in self._delivered]
         if new:
             assert lowest is not None
@@ -361,6 +363,9 @@ class QueueEngine:
 
     def inactive(self, queue: int) -> int:
         return self.counter(queue, "inactive")
+
+    def waiting(self, queue: int) -> int:
+        return self.counter(queue, "waiting")
 
     def insert_count(self, queue: int) -> int:
         return self.counter(queue, "insert_count")

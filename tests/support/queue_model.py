@@ -1,7 +1,8 @@
 """Message queues, implemented in the simplest and slowest way: the reference for an engine (queues.md).
 
-The model is written from queues.md §19 (states) and §20 (delivery decision) alone: lists in log order, walked from the
-beginning, without indexes. Tests drive it and another subject (`queue_subject`) with the same inputs.
+The model is written from queues.md §19 (states) and §20 (delivery decision), and from the rules of the order per key,
+alone: lists in log order, walked from the beginning, without indexes. Tests drive it and another subject
+(`queue_subject`) with the same inputs.
 
 An input is processed in this order:
 
@@ -105,6 +106,7 @@ class Message:
     deliveries: int = 0
     cancels: int = 0
     deliver_at_ns: int = 0  # the latest time until which it waits or waited
+    returned_late: bool = False  # it was cancelled with a delay
 
     def is_due(self, now_ns: int) -> bool:
         return self.expiry_ns is not None and now_ns >= self.expiry_ns
@@ -266,6 +268,7 @@ class QueueModel:
                     message.entry,
                     message.expiry_ns,
                     deliver_at_ns=message.deliver_at_ns,
+                    returned_late=message.returned_late,
                 )
                 for message in queue.messages
                 if message.state is not State.DELIVERED
@@ -298,6 +301,10 @@ class QueueModel:
 
     def inactive(self, queue: int) -> int:
         return sum(message.state is State.INACTIVE for message in self._queues[queue].messages)
+
+    def waiting(self, queue: int) -> int:
+        of = self._queues[queue]
+        return sum(self._waits(of, message) for message in of.messages)
 
     def insert_count(self, queue: int) -> int:
         return self._queues[queue].insert_count
@@ -348,7 +355,7 @@ class QueueModel:
             for message in queue.messages:
                 if message.state is State.DELAYED and self._has_come(now_ns, queue, message):
                     message.state = State.AVAILABLE
-
+        
     # Delays (queue_guarantees.md §1, §2)
 
     def _delay(self, queue: Queue, message: Message, until_ns: int) -> None:
@@ -411,6 +418,7 @@ class QueueModel:
                 return True
             delay_ns = self._cancel_delay_ns(queue.settings, message, delay_ns)
             if delay_ns:
+                message.returned_late = True
                 self._delay(queue, message, now_ns + delay_ns)
             return False
         self._remove(queue, message, ("forced_expire",) if action == "expire" else ())
@@ -503,7 +511,7 @@ class QueueModel:
         for message in self._in_order(queue):
             if message.state is State.BARRIER:
                 return self._send_barrier(queue, message, on_queue)
-            if message.state is not State.AVAILABLE:
+            if message.state is not State.AVAILABLE or self._waits(queue, message):
                 continue
             limit = queue.settings.max_backlog
             if limit is not None and queue.outstanding >= limit:
@@ -517,6 +525,28 @@ class QueueModel:
                 self._send(now_ns, queue, message, self._pick(queue, candidates))
                 return True
         return False
+
+    def _waits(self, queue: Queue, message: Message) -> bool:
+        """The order per key: an active message waits for the one of its key that is held, else for earlier ones.
+
+        A message that was cancelled with a delay counts as held.
+        """
+        key = self._key(queue, message)
+        if key == 0 or message.state not in UNLEASED:
+            return False
+        return any(
+            self._is_held(one) or (one.state in ACTIVE and one.position < message.position)
+            for one in queue.messages
+            if self._key(queue, one) == key
+        )
+
+    def _is_held(self, message: Message) -> bool:
+        return message.state is State.LEASED or (message.state is State.DELAYED and message.returned_late)
+
+    def _key(self, queue: Queue, message: Message) -> int:
+        """The key of a message; 0: it has none. Barriers have none."""
+        is_barrier = queue.settings.has_barriers and message.entry.is_barrier
+        return message.entry.key if queue.settings.has_ordering_key and not is_barrier else 0
 
     def _send_barrier(self, queue: Queue, barrier: Message, on_queue: Sequence[Subscription]) -> bool:
         """§12: not before all earlier messages have been acknowledged, and no later message before it."""

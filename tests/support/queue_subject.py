@@ -42,6 +42,7 @@ class QueueSettings:
     max_cancels: int = 0
     has_priority: bool = False
     has_barriers: bool = False
+    has_ordering_key: bool = False
     target_depth: int | None = None
     deferred_ack_expiration_ns: int = 86_400 * SECOND_NS
     cancel_delay_ns: int = 0
@@ -51,10 +52,14 @@ class QueueSettings:
 
 @dataclass(frozen=True)
 class Entry:
-    """The results of the queue's own expressions for a message that enters it. No priority is the lowest one."""
+    """The results of the queue's own expressions for a message that enters it. No priority is the lowest one.
+
+    `key` is the hash of its key; 0: it has none.
+    """
 
     priority: int | None = None
     is_barrier: bool = False
+    key: int = 0
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,9 @@ class Subject(Protocol):
     def expired_leases(self, queue: int) -> int: ...
 
     def inactive(self, queue: int) -> int: ...
+
+    def waiting(self, queue: int) -> int:
+        """Messages that wait for the head of their key (queue_guarantees.md §3)."""
 
     def insert_count(self, queue: int) -> int: ...
 

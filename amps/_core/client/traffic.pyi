@@ -121,6 +121,9 @@ class SegmentWriter(NumberedFrames):
     def add(self, frame: bytes) -> bool: ...
     def discard(self, number: int, kept_from: int) -> None: ...
 
+class Publisher:
+    def __init__(self) -> None: ...
+
 class Arrivals:
     due: int
     @property

@@ -8,8 +8,9 @@
 # message enters again.
 #
 # A stored message takes 24 bytes, or 40 if it can expire or has a priority, or 48 if it is delayed: that is the *width*
-# of a copy, the same for all its messages (0, 1 or 2). Leases, and counts of deliveries and
-# cancels, are not stored: they begin anew (queues.md §17). Messages delivered at most once have left the queue.
+# of a copy, the same for all its messages (0, 1 or 2). In a queue with an OrderingKey the hashes of the keys follow, 4
+# bytes per message: to compute them again, a start would have to read each message. Leases, and counts of deliveries
+# and cancels, are not stored: they begin anew (queues.md §17). Messages delivered at most once have left the queue.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
@@ -20,6 +21,7 @@ from amps._core.queues.slots cimport (
     NO_SLOT,
     SLOT_BARRIER,
     SLOT_DELAYED,
+    SLOT_DELAYED_HEAD,
     SLOT_DELIVERED,
     SLOT_GONE,
     SLOT_HAS_PRIORITY,
@@ -34,7 +36,8 @@ cdef enum StoredFlag:
     STORED_OWN_EXPIRY = 2
     STORED_BARRIER = 4
     STORED_DELAYED = 8
-    STORED_KNOWN = 15
+    STORED_DELAYED_HEAD = 16       # and it is the head of its key
+    STORED_KNOWN = 31
 
 
 cdef packed struct StoredMessage:
@@ -78,6 +81,8 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
     cdef StoredMessage stored
     cdef bytearray memory = bytearray(<uint64_t>slots_max * sizeof(StoredMessage))
     cdef char* copy = memory
+    cdef uint32_t key_hash
+    cdef bytearray hashes = bytearray()
     while slot != NO_SLOT and looked_at < slots_max:
         message = &queue.slots[slot]
         if message.position > until:
@@ -101,12 +106,17 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
                 stored.flags |= STORED_BARRIER
             if message.state == SLOT_DELAYED:
                 stored.flags |= STORED_DELAYED
+                if message.flags & SLOT_DELAYED_HEAD:
+                    stored.flags |= STORED_DELAYED_HEAD
                 stored.deliver_at_ns = message.lease_ns
                 width = 2
             elif stored.expires_ns != NEVER or stored.flags & STORED_HAS_PRIORITY:
                 width = max(width, 1)
             memcpy(copy + count * sizeof(StoredMessage), &stored, sizeof(StoredMessage))
             count += 1
+            if queue.keys is not None:
+                key_hash = queue.keys.hash_of(slot)
+                hashes += (<const char*>&key_hash)[:sizeof(uint32_t)]
         slot = queue.next_slot(slot)
     if slot == NO_SLOT:
         after = until
@@ -114,7 +124,7 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
     for at in range(1, count):
         # Messages move to the front, so none is overwritten before it is moved.
         memmove(copy + at * size, copy + at * sizeof(StoredMessage), size)
-    return bytes(memory[: count * size]), width, looked_at, after
+    return bytes(memory[: count * size] + hashes), width, looked_at, after
 
 
 cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
@@ -137,11 +147,13 @@ def restore_messages(
     cdef const unsigned char[::1] stored_bytes = copy
     cdef const unsigned char[::1] publisher_bytes = publishers
     cdef uint64_t size
+    cdef uint64_t hash_size = 0 if queue.keys is None else sizeof(uint32_t)
     cdef uint64_t count
     cdef uint64_t publisher_count = <uint64_t>publisher_bytes.shape[0] // sizeof(uint64_t)
     cdef uint64_t publisher_id
     cdef uint64_t at
     cdef uint32_t number
+    cdef uint32_t key_hash = 0
     cdef QueueSlot* message
     cdef StoredMessage stored
     stored.expires_ns = NEVER
@@ -150,8 +162,8 @@ def restore_messages(
     if not 0 <= width <= WIDEST:
         raise CopyDamaged(f"its messages have the unknown width {width}")
     size = STORED_BYTES[width]
-    count = <uint64_t>stored_bytes.shape[0] // size
-    if count * size != <uint64_t>stored_bytes.shape[0]:
+    count = <uint64_t>stored_bytes.shape[0] // (size + hash_size)
+    if count * (size + hash_size) != <uint64_t>stored_bytes.shape[0]:
         raise CopyDamaged("its length is not a multiple of the size of a message")
     for at in range(count):
         memcpy(&stored, &stored_bytes[at * size], size)
@@ -173,7 +185,13 @@ def restore_messages(
             message.flags |= SLOT_HAS_PRIORITY
         if stored.flags & STORED_OWN_EXPIRY:
             message.flags |= SLOT_OWN_EXPIRY
-        queue.place(number, stored.flags & STORED_BARRIER != 0, stored.deliver_at_ns)
+        if queue.keys is not None:
+            memcpy(&key_hash, &stored_bytes[count * size + at * hash_size], sizeof(uint32_t))
+            queue.keys.set_hash(number, key_hash)
+        queue.place(
+            number, stored.flags & STORED_BARRIER != 0, stored.deliver_at_ns,
+            stored.flags & STORED_DELAYED_HEAD != 0,
+        )
 
 
 def restore_rest(Queue queue not None, uint64_t until, deferred):

@@ -23,6 +23,7 @@ cdef class QueueArena:
     cdef object make_room
     cdef readonly object obstacle          # reason of the last failed allocation of a block; None = none failed
     cdef readonly uint64_t refusals        # number of failed allocations
+    cdef uint32_t** key_hashes             # by block, for queues with an OrderingKey; see queues/ordering.pxi
 
     cdef bint ensure(self, uint32_t count) except -1
     cdef uint32_t take_block(self, uint32_t queue) except? NO_BLOCK
@@ -158,6 +159,52 @@ cdef class LeaseOrder:
     cdef int make_room(self, uint64_t leased) except -1
 
 
+# See queues/ordering.pxi.
+
+
+# A part of the keys: those whose hashes have the same leading bits.
+cdef struct KeySegment:
+    uint32_t* entries              # slots, by a place that the hash gives; NO_SLOT = free
+    uint32_t capacity
+    uint32_t count
+    uint32_t depth                 # number of these bits
+    uint32_t unused
+
+
+cdef class OrderingKeys:
+    """The keys of one queue with an OrderingKey, and the messages that wait behind their heads."""
+
+    cdef QueueArena arena
+    cdef QueueSlot* slots                  # of the arena
+    cdef uint32_t** hashes                 # of the arena
+    cdef KeySegment** directory            # by the first `depth` bits of the hash; a segment may be there several times
+    cdef uint32_t depth
+    cdef readonly uint64_t count           # keys
+
+    cdef int take_block(self, uint32_t block) except -1
+    cdef void forget_block(self, uint32_t block) noexcept nogil
+    cdef uint32_t hash_of(self, uint32_t slot) noexcept nogil
+    cdef void set_hash(self, uint32_t slot, uint32_t hash_) noexcept nogil
+    cdef uint32_t join(self, uint32_t slot) except? 0xFFFFFFFF
+    cdef uint32_t take_over(self, uint32_t slot) except? 0xFFFFFFFF
+    cdef uint32_t head_of(self, uint32_t last) noexcept nogil
+    cdef uint32_t first_waiting(self, uint32_t slot) noexcept nogil
+    cdef void replace_head(self, uint32_t* entry, uint32_t head, uint32_t slot) noexcept nogil
+    cdef uint32_t place_behind(self, uint32_t last, uint32_t slot) noexcept nogil
+    cdef void wait_behind(self, uint32_t* entry, uint32_t before, uint32_t slot) noexcept nogil
+    cdef void insert_behind(self, uint32_t before, uint32_t slot) noexcept nogil
+    cdef uint32_t leave(self, uint32_t slot) noexcept nogil
+    cdef KeySegment* segment_of(self, uint32_t hash_) noexcept nogil
+    cdef uint32_t* find(self, uint32_t hash_) noexcept nogil
+    cdef void erase(self, uint32_t* entry, KeySegment* segment) noexcept nogil
+    cdef void put(self, uint32_t* entries, uint32_t capacity, uint32_t slot) noexcept nogil
+    cdef void move(self, KeySegment* segment, uint32_t* entries, uint32_t capacity) noexcept nogil
+    cdef void shrink(self, KeySegment* segment) noexcept nogil
+    cdef int make_room(self, uint32_t hash_) except -1
+    cdef int split(self, KeySegment* segment, uint32_t hash_) except -1
+    cdef int double_directory(self) except -1
+
+
 # See queues/output.pxi.
 
 
@@ -221,6 +268,7 @@ cdef struct NewMessage:
     uint64_t priority
     uint64_t deliver_at_ns         # UNIX time before which it is not available; 0 = it is not delayed
     uint32_t publisher             # number of the publisher id
+    uint32_t key_hash              # of its OrderingKey; 0 = it has no key
     bint has_priority
     bint is_barrier
 
@@ -313,6 +361,7 @@ cdef class Queue:
     cdef dict deferred                     # (publisher id, sequence) -> (UNIX time of its expiration, client)
     cdef readonly DelayOrder delays        # messages that wait for a time
     cdef bint dirty                        # it is in the list of queues to serve
+    cdef readonly OrderingKeys keys        # None: the queue has no OrderingKey
     cdef public uint64_t start_position    # recovery ignores records before this log position
     # who holds which messages
     cdef bint strict
@@ -346,11 +395,14 @@ cdef class Queue:
     # messages enter, wait, run out of time, and leave
     cdef int mark_dirty(self) except -1
     cdef int enqueue(self, const NewMessage* message, uint64_t now_ns) except -1
-    cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns) except -1
+    cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns, bint is_head) except -1
     cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept
     cdef int remember_expiry(self, uint32_t slot) except -1
     cdef int set_available(self, uint32_t slot) except -1
     cdef int offer(self, uint32_t slot) except -1
+    cdef int promote(self, uint32_t slot) except -1
+    cdef int make_available(self, uint32_t slot) except -1
+    cdef int come_back(self, uint32_t slot) except -1
     cdef int activate(self) except -1
     cdef int leave(self, uint32_t slot) except -1
     cdef int expire(self, uint32_t slot, uint32_t reasons) except -1
@@ -363,6 +415,7 @@ cdef class Queue:
     cdef tuple bookmark(self, uint32_t slot)
     cdef uint32_t find_since(self, uint32_t publisher, uint64_t sequence, uint64_t position) noexcept nogil
     cdef int delay(self, uint32_t slot, uint64_t until_ns) except -1
+    cdef int become_head(self, uint32_t slot) except -1
     cdef int end_delays(self) except -1
     cdef int delay_recorded(self, uint64_t position, uint64_t until_ns) except -1
     cdef uint64_t due_ns(self) noexcept

@@ -70,6 +70,7 @@ cdef class LogAdapter:
         message.has_priority = False
         message.priority = 0
         message.is_barrier = False
+        message.key_hash = 0
         if self.rules is None:
             for queue in queues:
                 queue.enqueue(&message, now_ns)
@@ -80,10 +81,20 @@ cdef class LogAdapter:
                 message.has_priority = False
                 message.priority = 0
                 message.is_barrier = False
+                message.key_hash = 0
             elif not rules.judge(record, topic, &message):
                 continue
             queue.enqueue(&message, now_ns)
         return 0
+
+    def ordering_seed(self, uint32_t queue):
+        """The seed of the hashes of a queue's keys; None: it has no OrderingKey."""
+        cdef QueueRules rules = None if self.rules is None else self.rules[queue]
+        return None if rules is None else rules.ordering_seed
+
+    def use_ordering_seed(self, uint32_t queue, bytes seed not None):
+        """Go on with the seed of messages that are restored. The queue must have an OrderingKey. Raises ValueError."""
+        (<QueueRules>self.rules[queue]).use_ordering_seed(seed)
 
     cdef bint may_acknowledge(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1:
         """Whether the limits allow the entries of a client's acknowledgement that will be deferred."""

@@ -35,6 +35,9 @@ cdef class QueueRules:
     cdef Rule filter               # each is None if the queue has no such expression
     cdef Rule barrier
     cdef Rule priority
+    cdef Rule ordering_key
+    cdef readonly bytes ordering_seed      # None without an OrderingKey
+    cdef uint64_t[2] ordering_seed_words   # the same
     cdef bint asks_message         # an expression uses facts about the message besides its fields
 
     cdef bint judge(self, const RecordHeader* record, bytes topic, NewMessage* message) except -1
@@ -43,6 +46,8 @@ cdef class QueueRules:
     cdef BoundProgram _ready(self, Rule rule, const RecordHeader* record, bint together)
     cdef bint _holds(self, Rule rule, const RecordHeader* record, bint together) except -1
     cdef bint _rank(self, Rule rule, const RecordHeader* record, bint together, uint64_t* priority) except -1
+    cdef int _key(self, Rule rule, const RecordHeader* record, bint together, uint32_t* key_hash) except -1
+    cdef bint _judge_bytes(self, bytes record, bytes topic, NewMessage* message) except -1
 
 
 cdef bint priority_of(const Value* number, uint64_t* priority) noexcept nogil

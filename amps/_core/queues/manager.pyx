@@ -1,6 +1,7 @@
 """All queues of the core: rules, subscriptions, turns, checkpoints, and the log adapter."""
 
 include "../shm/layout.pxi"
+include "ordering_hash.pxi"
 include "rules.pxi"
 include "queue_manager.pxi"
 include "walk.pxi"

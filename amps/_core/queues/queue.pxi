@@ -96,6 +96,7 @@ cdef class Queue:
         self.deferred = {}
         self.delays = DelayOrder(arena, settings)
         self.dirty = False
+        self.keys = OrderingKeys(arena) if settings.has_ordering_key else None
         self.now_ns = 0
         self.start_position = 0
         self.strict = settings.strict_leasing
@@ -193,7 +194,7 @@ cdef class Queue:
         if block == NO_BLOCK or self.arena.blocks[block].used == BLOCK_SLOTS:
             last = block
             self._make_room()
-            block = self.arena.take_block(self.number)
+            block = self._take_block()
             self.blocks[self.first_block + self.block_count] = block
             self.block_count += 1
             if last != NO_BLOCK:
@@ -209,6 +210,16 @@ cdef class Queue:
             self.head = slot
             self.counters.oldest_position = position
         return slot
+
+    def _take_block(self):
+        cdef uint32_t block = self.arena.take_block(self.number)
+        if self.keys is not None:
+            try:
+                self.keys.take_block(block)
+            except MemoryError:
+                self.arena.give_back(block)
+                raise
+        return block
 
     def _make_room(self):
         """Make room for one more block in the list."""
@@ -322,6 +333,8 @@ cdef class Queue:
                 (self.first_block + self.block_count - place - 1) * sizeof(uint32_t),
             )
         self.block_count -= 1
+        if self.keys is not None:
+            self.keys.forget_block(block)
         self.arena.give_back(block)
         return 0
 
@@ -329,16 +342,18 @@ cdef class Queue:
     #
     # A message enters once (`enqueue`; a log position that was seen before is ignored). It is then available, a
     # barrier, delayed, or inactive if the queue has reached its target depth. It leaves when it is acknowledged,
-    # delivered at most once, or expired. Most messages expire in the order of the log (`expiry_next`), the others by a
-    # heap (`expiries`). An acknowledgement may come before its message is active, or before it is in the queue: then it
-    # is kept for a while (`deferred`). The number of those without a message is limited, per client and for all queues
-    # (`QueueShared.may_defer`).
+    # delivered at most once, or expired. With an OrderingKey, a message that becomes active may have to wait for others
+    # of its key (`keys`), until it becomes available. Most messages expire in the order of the log (`expiry_next`), the
+    # others by a heap (`expiries`). An acknowledgement may come before its message is active, or before it is in the
+    # queue: then it is kept for a while (`deferred`). The number of those without a message is limited, per client and
+    # for all queues (`QueueShared.may_defer`).
     #
     # Each change that may allow a delivery marks the queue dirty, and the queue manager serves it.
     #
     # Invariants
-    # - A message has one state. `depth` counts those that are active (available, leased, barriers), `delayed` those
-    #   that wait for a time, `inactive` the others, the first of which is at or behind `inactive_next`.
+    # - A message has one state. `depth` counts those that are active (available, leased, waiting, barriers), `delayed`
+    #   those that wait for a time, `inactive` the others, the first of which is at or behind `inactive_next`.
+    # - A delayed message with SLOT_DELAYED_HEAD is the head of its key; any other delayed message has not joined its key.
     # - A waiting message that can expire is at or behind `expiry_next`, or in `expiries`. A leased or inactive message
     #   is checked when it comes back or becomes active.
     # - `expected_ns` is the time of the queue's timer; nothing is due before it.
@@ -381,11 +396,13 @@ cdef class Queue:
             slot.priority = message.priority
         if own:
             slot.flags |= SLOT_OWN_EXPIRY
-        return self.place(number, message.is_barrier, message.deliver_at_ns)
+        if self.keys is not None:
+            self.keys.set_hash(number, 0 if message.is_barrier else message.key_hash)
+        return self.place(number, message.is_barrier, message.deliver_at_ns, False)
 
-    cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns) except -1:
+    cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns, bint is_head) except -1:
         """Set the state of a message whose slot is filled otherwise, and make it known to the parts of the queue. A
-        barrier is not delayed.
+        barrier is not delayed. is_head: while it is delayed, it is the head of its key.
         """
         cdef QueueSlot* slot = &self.slots[number]
         if self.everything.fresh == NO_SLOT and not self.has_priority:
@@ -405,6 +422,8 @@ cdef class Queue:
             self.mark_dirty()
         elif deliver_at_ns > self.now_ns:
             self.counters.insert_count += 1
+            if is_head:
+                self.become_head(number)
             self.delay(number, deliver_at_ns)
         elif self.counters.inactive or self.counters.depth >= self.target_depth:
             slot.state = SLOT_INACTIVE
@@ -454,9 +473,43 @@ cdef class Queue:
         return heap_push(&self.expiries, self.slots[slot].expires_ns, self.slots[slot].position, slot, 0)
 
     cdef int set_available(self, uint32_t slot) except -1:
-        self.slots[slot].state = SLOT_AVAILABLE
-        self.counters.depth += 1
+        """Make a new message active."""
         self.counters.insert_count += 1
+        return self.make_available(slot)
+
+    cdef int make_available(self, uint32_t slot) except -1:
+        """Make a message active: it is available, or waits for the messages of its key."""
+        cdef uint32_t waits = NO_SLOT
+        self.counters.depth += 1
+        if self.keys is not None:
+            waits = self.keys.join(slot)
+            if waits != NO_SLOT:
+                self.counters.waiting += 1
+            if waits == slot:
+                return 0
+        self.slots[slot].state = SLOT_AVAILABLE
+        return self.offer(slot)
+
+    cdef int come_back(self, uint32_t slot) except -1:
+        """Make the head of a key, or a message without a key, available again. An earlier message of its key may have
+        come meanwhile, which had been delayed: then that one is the head.
+        """
+        cdef uint32_t first = NO_SLOT
+        self.slots[slot].state = SLOT_AVAILABLE
+        if self.keys is not None:
+            first = self.keys.first_waiting(slot)
+            if first != NO_SLOT and self.slots[first].position < self.slots[slot].position:
+                self.keys.leave(slot)
+                self.promote(first)
+                self.keys.join(slot)
+                self.counters.waiting += 1
+                return 0
+        return self.offer(slot)
+
+    cdef int promote(self, uint32_t slot) except -1:
+        """Make a waiting message, which is the head of its key now, available."""
+        self.slots[slot].state = SLOT_AVAILABLE
+        self.counters.waiting -= 1
         return self.offer(slot)
 
     cdef int activate(self) except -1:
@@ -484,6 +537,11 @@ cdef class Queue:
     cdef int leave(self, uint32_t slot) except -1:
         """Remove an active or delayed message without a holder from the queue."""
         cdef bint was_delayed = self.slots[slot].state == SLOT_DELAYED
+        cdef uint32_t following = NO_SLOT
+        if self.keys is not None and (not was_delayed or self.slots[slot].flags & SLOT_DELAYED_HEAD):
+            following = self.keys.leave(slot)
+            if self.slots[slot].state == SLOT_WAITING:
+                self.counters.waiting -= 1
         self.counters.delete_count += 1
         self.gone(slot)
         if was_delayed:
@@ -492,6 +550,8 @@ cdef class Queue:
             self.counters.next_delivery_ns = self.delays.next_ns
         else:
             self.counters.depth -= 1
+        if following != NO_SLOT:
+            self.promote(following)
         if self.barriers.count or self.counters.inactive:
             self.mark_dirty()
         return 0
@@ -530,6 +590,14 @@ cdef class Queue:
         self.counters.next_delivery_ns = self.delays.next_ns
         return self.shared.expects(self, until_ns)
 
+    cdef int become_head(self, uint32_t slot) except -1:
+        """Make a message that will be delayed the head of its key again, in recovery."""
+        if self.keys is not None and not self.slots[slot].flags & SLOT_DELAYED_HEAD:
+            self.slots[slot].flags |= SLOT_DELAYED_HEAD
+            if self.keys.take_over(slot) != NO_SLOT:
+                self.counters.waiting += 1
+        return 0
+
     cdef int end_delays(self) except -1:
         """Make messages available whose time has come, at most DELAYS_PER_TURN."""
         cdef uint32_t slot
@@ -537,25 +605,38 @@ cdef class Queue:
             slot = self.delays.take(self.now_ns)
             if slot == NO_SLOT:
                 break
-            self.slots[slot].state = SLOT_AVAILABLE
             self.counters.delayed -= 1
-            self.counters.depth += 1
-            self.offer(slot)
+            if self.slots[slot].flags & SLOT_DELAYED_HEAD:
+                self.slots[slot].flags &= <unsigned char>~SLOT_DELAYED_HEAD
+                self.counters.depth += 1
+                self.come_back(slot)
+            else:
+                self.make_available(slot)
         self.counters.next_delivery_ns = self.delays.next_ns
         return 0
 
     cdef int delay_recorded(self, uint64_t position, uint64_t until_ns) except -1:
-        """Delay a message whose delay is recorded in the journal, in recovery."""
+        """Delay a message whose delay is recorded in the journal, in recovery. It was the head of its key."""
         cdef uint32_t slot = self.find(position, NO_SLOT)
+        cdef int state
         if slot == NO_SLOT:
             return 0
-        if self.slots[slot].state == SLOT_AVAILABLE:
+        state = self.slots[slot].state
+        if state == SLOT_AVAILABLE or state == SLOT_WAITING:
             self.counters.depth -= 1
-        elif self.slots[slot].state == SLOT_DELAYED:
+            if state == SLOT_WAITING:
+                self.counters.waiting -= 1
+                self.keys.leave(slot)
+                self.become_head(slot)
+            elif self.keys is not None:
+                self.slots[slot].flags |= SLOT_DELAYED_HEAD
+        elif state == SLOT_DELAYED:
             self.counters.delayed -= 1
-        elif self.slots[slot].state == SLOT_INACTIVE:
+            self.become_head(slot)
+        elif state == SLOT_INACTIVE:
             self.counters.inactive -= 1
             self.counters.insert_count += 1
+            self.become_head(slot)
         else:
             return 0
         return self.delay(slot, until_ns)
@@ -616,7 +697,7 @@ cdef class Queue:
             state = self.slots[entry.slot].state
             # A leased or inactive message is checked when it comes back or is activated.
             if self.slots[entry.slot].position == entry.position and (
-                state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_DELAYED
+                state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_DELAYED or state == SLOT_WAITING
             ):
                 self.expire(entry.slot, REASON_TIME_LIMIT)
         return 0
@@ -631,7 +712,9 @@ cdef class Queue:
                 if self.slots[slot].expires_ns > self.now_ns:
                     return 0
             self.expiry_next = self.next_slot(slot)
-            if state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_DELAYED:
+            if (
+                state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_DELAYED or state == SLOT_WAITING
+            ):
                 if not self.slots[slot].flags & SLOT_OWN_EXPIRY:
                     self.expire(slot, REASON_TIME_LIMIT)
         return 0
@@ -821,8 +904,10 @@ cdef class Queue:
             self.expire(slot, reasons)
             return 1
         if delay_ns == 0:
-            return self.offer(slot)
+            return self.come_back(slot)
         self.counters.depth -= 1
+        if self.keys is not None:
+            self.slots[slot].flags |= SLOT_DELAYED_HEAD
         self.delay(slot, self.now_ns + delay_ns)
         if self.counters.inactive:
             self.mark_dirty()
@@ -972,7 +1057,9 @@ cdef class Queue:
         cdef uint32_t slot = NO_SLOT if self.delays.used else self.everything.fresh
         if self.counters.depth + self.counters.inactive == self.counters.leased:
             return NEVER
-        return self.slots[self.head if slot == NO_SLOT else slot].position
+        if slot == NO_SLOT or self.counters.waiting:
+            slot = self.head  # a message that waits may be before `fresh`
+        return self.slots[slot].position
 
     # --- delivery -------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from amps._core.queues.engine cimport (
     QueueArena,
     heap_pop,
 )
-from amps._core.queues.slots cimport NO_SLOT, SLOT_AVAILABLE, SLOT_BARRIER, SLOT_GONE, QueueCounters
+from amps._core.queues.slots cimport NO_SLOT, SLOT_AVAILABLE, SLOT_BARRIER, SLOT_GONE, SLOT_WAITING, QueueCounters
 from amps._core.journal.queue_records cimport (
     QUEUE_EXPIRE,
     REASON_FORCED_EXPIRE,
@@ -309,7 +309,7 @@ cdef class QueueManager:
 
     def enqueue(
         self, uint32_t queue_number, uint64_t position, bookmark, uint64_t timestamp_ns, expiration_s, uint64_t now_ns,
-        priority=None, is_barrier=False, uint64_t deliver_at_ns=0
+        priority=None, is_barrier=False, uint64_t deliver_at_ns=0, uint32_t key_hash=0
     ):
         """Let a message enter a queue. expiration_s: None if it has none. deliver_at_ns: 0 = it is not delayed."""
         cdef NewMessage message
@@ -324,6 +324,7 @@ cdef class QueueManager:
         message.priority = priority or 0
         message.is_barrier = is_barrier
         message.deliver_at_ns = deliver_at_ns
+        message.key_hash = key_hash
         (<Queue>self.shared.queues[queue_number]).enqueue(&message, now_ns)
 
     def delay_recorded(self, uint32_t queue_number, uint64_t position, uint64_t until_ns):
@@ -340,7 +341,7 @@ cdef class QueueManager:
         cdef uint32_t slot = queue.head
         found = []
         while slot != NO_SLOT:
-            if queue.slots[slot].state == SLOT_AVAILABLE or queue.slots[slot].state == SLOT_BARRIER:
+            if queue.slots[slot].state in (SLOT_AVAILABLE, SLOT_BARRIER, SLOT_WAITING):
                 found.append(queue.slots[slot].position)
             slot = queue.next_slot(slot)
         return found

@@ -1,17 +1,19 @@
-# Filter, BarrierExpression and Priority of a queue, evaluated on each new message (queues.md §2, §3, §9.3, §12).
+# Filter, BarrierExpression, Priority and OrderingKey of a queue, evaluated on each new message (queues.md §2, §3, §9.3,
+# §12).
 #
 # The core evaluates each expression once, when the message has got its log position, and again when it rebuilds the
 # queue from the log at a start. Both evaluations must give the same result. So the expressions see only facts that are
 # in the record: the user, the bookmark, the topic. Facts about a connected publisher and the time of the last update
 # are not available.
 #
-# The fields of all three expressions are extracted in one pass. If that fails, the message is read again for each
+# The fields of all these expressions are extracted in one pass. If that fails, the message is read again for each
 # expression separately, as for filters of subscriptions, so that no expression affects the result of another one. The
 # message is counted as unreadable. If it cannot be read for an expression:
 #
 # - the filter does not match: the message does not enter;
 # - the message is not a barrier, and is delivered in its normal order;
-# - the message has no priority, and comes behind all messages that have one.
+# - the message has no priority, and comes behind all messages that have one;
+# - the message has no key, and is delivered in parallel with others (queue_guarantees.md §3).
 #
 # The same holds for an expression that exceeds the memory or time allowed for one message.
 
@@ -34,6 +36,7 @@ from amps._core.values.value cimport VALUE_DOUBLE, VALUE_INTEGER, VALUE_UNSIGNED
 
 cdef double PRIORITIES = 18446744073709551616.0    # number of priorities: 2^64
 cdef uint64_t PRIORITY_MAX = 0xFFFFFFFFFFFFFFFF
+ORDERING_SEED_BYTES = 16
 
 
 cdef class Rule:
@@ -48,18 +51,30 @@ cdef class QueueRules:
 
     def __init__(
         self, EvaluationContext evaluation not None, Program filter_, Program barrier, Program priority,
-        bint asks_message
+        bint asks_message, Program ordering_key=None, bytes ordering_seed=None
     ):
         """evaluation: that of the queue's message type. A program is None if the queue has no such expression.
 
-        asks_message: True if an expression uses facts about the message besides its fields.
+        asks_message: True if an expression uses facts about the message besides its fields. ordering_seed: the secret
+        of the hashes of keys, ORDERING_SEED_BYTES long; required with an ordering_key.
         """
         self.evaluation = evaluation
         self.fields = FieldSet()
         self.filter = None if filter_ is None else Rule(filter_, self.fields)
         self.barrier = None if barrier is None else Rule(barrier, self.fields)
         self.priority = None if priority is None else Rule(priority, self.fields)
+        self.ordering_key = None if ordering_key is None else Rule(ordering_key, self.fields)
         self.asks_message = asks_message
+        self.ordering_seed = ordering_seed
+        if ordering_key is not None:
+            self.use_ordering_seed(ordering_seed)
+
+    def use_ordering_seed(self, bytes seed not None):
+        """Replace the seed: that of the messages which are in the queue already. Raises ValueError."""
+        if len(seed) != ORDERING_SEED_BYTES:
+            raise ValueError(f"a seed of {len(seed)} bytes")
+        self.ordering_seed = seed
+        memcpy(self.ordering_seed_words, <const char*>seed, sizeof(self.ordering_seed_words))
 
     cdef bint judge(self, const RecordHeader* record, bytes topic, NewMessage* message) except -1:
         """Whether a message of a topic enters the queue. If so, set its barrier flag and its priority."""
@@ -76,6 +91,7 @@ cdef class QueueRules:
         message.is_barrier = False
         message.has_priority = False
         message.priority = 0
+        message.key_hash = 0
         if self.asks_message:
             tell_facts(evaluation.context, record, topic, True, True)
             evaluation.context.live = False  # a rebuild must give the same result: use the record only
@@ -91,6 +107,8 @@ cdef class QueueRules:
             message.is_barrier = self._holds(self.barrier, record, together)
         if self.priority is not None:
             message.has_priority = self._rank(self.priority, record, together, &message.priority)
+        if self.ordering_key is not None:
+            self._key(self.ordering_key, record, together, &message.key_hash)
         return True
 
     cdef bint _read(self, const RecordHeader* record, FieldSet fields) except -1:
@@ -143,16 +161,43 @@ cdef class QueueRules:
             return False
         return given_up_so_far() == given_up and priority_of(&value, priority)
 
+    cdef int _key(self, Rule rule, const RecordHeader* record, bint together, uint32_t* key_hash) except -1:
+        """Determine the hash of a message's key. It stays as it is if the evaluation is incomplete."""
+        cdef uint64_t given_up = given_up_so_far()
+        cdef BoundProgram program = self._ready(rule, record, together)
+        cdef Value value
+        cdef uint32_t found = 0
+        if program is None:
+            return 0
+        try:
+            program.run(self.evaluation.values, self.evaluation.context, &value)
+            hash_of_key(&value, self.evaluation.values.arena, self.ordering_seed_words, &found)
+        except MemoryError:
+            self.evaluation.exhausted += 1
+            return 0
+        if given_up_so_far() == given_up:
+            key_hash[0] = found
+        return 0
+
+    def key_hash_of(self, bytes record not None, bytes topic not None):
+        """The hash of a message's key, for tests; 0: it has none. See `judged`."""
+        cdef NewMessage message
+        self._judge_bytes(record, topic, &message)
+        return message.key_hash
+
+    cdef bint _judge_bytes(self, bytes record, bytes topic, NewMessage* message) except -1:
+        cdef const RecordHeader* header = <const RecordHeader*><const char*>record
+        if len(record) < RECORD_HEADER_BYTES or header.length > <uint64_t>len(record):
+            raise ValueError(f"no record in {len(record)} bytes")
+        return self.judge(header, topic, message)
+
     def judged(self, bytes record not None, bytes topic not None):
         """The result for a message, for tests: (whether it is a barrier, its priority). None: it does not enter.
 
         record: in the form of the journal. Raises ValueError if it is shorter than its header states.
         """
-        cdef const RecordHeader* header = <const RecordHeader*><const char*>record
         cdef NewMessage message
-        if len(record) < RECORD_HEADER_BYTES or header.length > <uint64_t>len(record):
-            raise ValueError(f"no record in {len(record)} bytes")
-        if not self.judge(header, topic, &message):
+        if not self._judge_bytes(record, topic, &message):
             return None
         return message.is_barrier, message.priority if message.has_priority else None
 

@@ -19,12 +19,14 @@ cdef enum SlotState:
     SLOT_DELIVERED = 5             # left an at-most-once queue, and still counts in a backlog
     SLOT_GONE = 6
     SLOT_DELAYED = 7               # waits for a time: queues/delays.pxi
+    SLOT_WAITING = 8               # behind the head of its key (queue_guarantees.md §3)
 
 
 cdef enum SlotFlag:
     SLOT_HAS_PRIORITY = 1          # without it, the message comes after all that have a priority
     SLOT_OWN_EXPIRY = 2            # it does not expire in the order of the log
     SLOT_LEASE_ENDS = 4            # `lease_ns` is the end of the lease, not its beginning
+    SLOT_DELAYED_HEAD = 8          # while delayed: it is the head of its key, and holds the others back
 
 
 # 64 bytes. One message in one queue.
@@ -38,7 +40,7 @@ cdef packed struct QueueSlot:
     uint64_t priority
     uint32_t publisher             # number of the first part of its bookmark
     uint32_t holder                # number of the membership that holds it, while leased or delivered
-    uint32_t previous              # in the holder's list of slots, in the order of lease ends
+    uint32_t previous              # in the holder's list of slots, in the order of lease ends; if waiting, its key's
     uint32_t next
     uint16_t deliveries
     uint16_t cancels
@@ -57,7 +59,7 @@ cdef packed struct QueueBlock:
 
 # The counters of a queue: one row of a table in shared memory, for other processes. Only the core writes them.
 cdef packed struct QueueCounters:
-    uint64_t depth                 # active messages: available, leased, barriers
+    uint64_t depth                 # active messages: available, leased, waiting, barriers
     uint64_t inactive              # beyond the target depth
     uint64_t leased
     uint64_t delivered             # left an at-most-once queue and count in a backlog

@@ -12,6 +12,7 @@
 # with numpy: `numpy.memmap(path, SLOT_DTYPE, "r", blocks_bytes(capacity))`.
 
 from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memset
 
 import numpy
@@ -23,6 +24,7 @@ from amps._core.queues.slots cimport (
     SLOT_AVAILABLE,
     SLOT_BARRIER,
     SLOT_DELAYED,
+    SLOT_DELAYED_HEAD,
     SLOT_DELIVERED,
     SLOT_GONE,
     SLOT_HAS_PRIORITY,
@@ -30,6 +32,7 @@ from amps._core.queues.slots cimport (
     SLOT_LEASED,
     SLOT_LEASE_ENDS,
     SLOT_OWN_EXPIRY,
+    SLOT_WAITING,
     QueueBlock,
     QueueCounters,
     QueueSlot,
@@ -77,6 +80,10 @@ class QueueMemoryFull(MemoryError):
 
 cdef class QueueArena:
 
+    def __cinit__(self):
+        self.key_hashes = NULL
+        self.blocks_used = 0
+
     def __init__(self, memory, uint32_t block_capacity, make_room=None):
         """memory: writable, zeroed, at least `arena_bytes` long. make_room(offset, length): called before that part of
         the memory is written for the first time; may raise OSError.
@@ -97,6 +104,13 @@ cdef class QueueArena:
         self.make_room = make_room
         self.obstacle = None
         self.refusals = 0
+
+    def __dealloc__(self):
+        cdef uint32_t block
+        if self.key_hashes != NULL:
+            for block in range(self.blocks_used):
+                free(self.key_hashes[block])
+            free(self.key_hashes)
 
     cdef bint ensure(self, uint32_t count) except -1:
         """Whether that many blocks can be taken. If not, `obstacle` gives the reason."""

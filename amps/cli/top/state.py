@@ -15,7 +15,7 @@ Row = dict[str, Any]
 VIEWS: dict[str, tuple[str, ...]] = {
     "queues": (
         "queue", "type", "depth", "in_per_s", "out_per_s", "age_s", "consumers", "leased", "lease_age_s",
-        "expired_leases", "inactive", "delayed",
+        "expired_leases", "inactive", "delayed", "waiting",
     ),
     "clients": ("client", "subscriptions", "topics", "backlog"),
     "subscriptions": ("client", "sub_id", "topic", "type", "backlog", "filter", "bookmark", "options"),
@@ -179,6 +179,7 @@ def _queue(
         "expired_leases": _number(row.get("expired_leases")),
         "inactive": _number(row.get("inactive_message_count")),
         "delayed": _number(row.get("delayed")),
+        "waiting": _number(row.get("waiting")),
         "entered": entered,
         "left": left,
     }

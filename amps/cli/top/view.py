@@ -20,8 +20,7 @@ TITLES = {
 }
 NUMBERS = frozenset(
     ("depth", "in_per_s", "out_per_s", "age_s", "consumers", "leased", "lease_age_s", "expired_leases", "inactive",
-     "delayed",
-     "subscriptions", "topics", "clients", "backlog", "replays")
+     "delayed", "waiting", "subscriptions", "topics", "clients", "backlog", "replays")
 )  # fmt: skip
 FIRST_SORT = {"queues": "depth", "clients": "backlog", "subscriptions": "client", "topics": "topic"}
 KEYS_HELP = "q quit  1-4 or tab view  s S sort  r reverse  p pause  j k scroll"

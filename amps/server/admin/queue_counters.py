@@ -27,7 +27,7 @@ NEVER = 2**64 - 1
 """A position or time that does not exist."""
 WALKED_BLOCKS_MAX = 1024
 """Priorities are counted among the first million messages of a queue."""
-_AVAILABLE, _LEASED, _BARRIER = 2, 3, 4
+_AVAILABLE, _LEASED, _BARRIER, _WAITING = 2, 3, 4, 8
 _HAS_PRIORITY = 1
 
 
@@ -83,7 +83,7 @@ def count_priorities(path: Path, queue: int, first_block_plus_one: int) -> int:
             break
         begin = block * BLOCK_SLOT_COUNT
         part = slots[begin : begin + min(used, BLOCK_SLOT_COUNT)]
-        active = part[numpy.isin(part["state"], (_AVAILABLE, _LEASED, _BARRIER))]
+        active = part[numpy.isin(part["state"], (_AVAILABLE, _LEASED, _BARRIER, _WAITING))]
         has_priority = active["flags"] & _HAS_PRIORITY != 0
         found.update(numpy.unique(active["priority"][has_priority]).tolist())
         without = without or not has_priority.all()

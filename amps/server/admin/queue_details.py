@@ -42,7 +42,13 @@ def positions_in(rows: Rows) -> set[int]:
 
 
 def details_text(
-    rows: Rows, heads: Heads, now_ns: int, seconds_behind: int, age_of_oldest_lease: int, priority_count: int
+    rows: Rows,
+    heads: Heads,
+    now_ns: int,
+    seconds_behind: int,
+    age_of_oldest_lease: int,
+    priority_count: int,
+    has_ordering_key: bool = False,
 ) -> str:
     """The document, as JSON."""
     counters = counters_in(rows)
@@ -51,6 +57,7 @@ def details_text(
     for row in rows:
         if row[0] == "subscription":
             subscriptions[row[1]].append(row[2:])
+    waiting = {"waiting": counters["waiting"]} if has_ordering_key else {}
     document = {
         "internal_depth": internal_depth,
         "insert_count": counters["insert_count"],
@@ -58,6 +65,7 @@ def details_text(
         "depth": counters["depth"],
         "delayed": counters["delayed"],
         "next_delivery": None if (at_ns := counters["next_delivery_ns"]) == NEVER else format_time_ns(at_ns),
+        **waiting,
         "last_queued_txid": _txid(heads, counters["last_queued_position"]),
         "last_acked_txid": _txid(heads, counters["last_acked_position"]),
         "priority_count": priority_count,

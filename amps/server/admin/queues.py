@@ -130,6 +130,8 @@ class QueueView:
             "transferred_in": str(row["transferred_in"]),
             "transferred_out": str(row["transferred_out"]),
         }
+        if queue.ordering_key is not None:
+            values["waiting"] = str(row["waiting"])
         return {name: _fixed(value) for name, value in values.items()}
 
     async def _sow(self, number: int) -> Group:
@@ -224,6 +226,7 @@ class QueueView:
             max(0, behind_ns) // NS_PER_S,
             oldest_lease_s(counters, now_ns),
             priorities,
+            self._queues[number].ordering_key is not None,
         )
 
     async def dump(self) -> str:
@@ -246,9 +249,10 @@ class QueueView:
         queue = self._queues[number]
         behind_s = self._seconds_behind(number, row["oldest_position"], now_ns)
         delayed = f"delayed {row['delayed']}, next_delivery {next_delivery(row)}, " if row["delayed"] else ""
+        waiting = "" if queue.ordering_key is None else f"waiting {row['waiting']}, "
         # A name may contain any characters, but must not start a new record.
         return (
-            f"{queue_id(queue)!a}: queue_depth {row['depth']}, inactive {row['inactive']}, {delayed}"
+            f"{queue_id(queue)!a}: queue_depth {row['depth']}, inactive {row['inactive']}, {delayed}{waiting}"
             f"backlog {row['leased'] + row['delivered']}, subscriptions {row['members']}, "
             f"inserted {row['insert_count']}, deleted {row['delete_count']}, "
             f"expired_leases {row['expired_leases']}, deferred_acks {row['deferred']}, "

@@ -49,6 +49,7 @@ class _Phase(enum.Enum):
 
 def entry_rules(queue: QueueConfig) -> tuple[object, ...]:
     """The settings that decide which messages enter a queue, and with which values. Others make a copy useless."""
+    ordering = () if queue.ordering_key is None else (queue.ordering_key,)
     return (
         queue.underlying_topic,
         queue.underlying_is_regex,
@@ -57,6 +58,7 @@ def entry_rules(queue: QueueConfig) -> tuple[object, ...]:
         queue.barrier_expression,
         queue.expiration_s,
         queue.expiration_model,
+        *ordering,
     )
 
 
@@ -155,6 +157,9 @@ class QueueCheckpoints:
                 self._after, self._until = 0, seen_until(queue)
                 self._starts.append(self._start_of(self._number))
                 self._put(queue_bytes(self._cached(self._starts[-1], self._number)))
+                seed = self._adapter.ordering_seed(self._number)
+                if seed is not None:
+                    self._put(section_bytes(Kind.ORDERING_SEED, seed))
             copy, width, looked_at, self._after = copy_messages(queue, self._after, self._until, slots)
             slots -= looked_at
             if copy:

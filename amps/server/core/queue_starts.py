@@ -100,6 +100,7 @@ class QueueStarts:
         restored: dict[int, CachedQueue] = {}
         begin = self._journals[0].start_position
         number: int | None = None
+        lacks_seed = False
         try:
             for section in self._cache:
                 if section.kind is Kind.QUEUE:
@@ -110,7 +111,13 @@ class QueueStarts:
                         continue
                     queue = adapter.manager.queues[number]
                     restored[number] = cached
+                    lacks_seed = self._queues[number].ordering_key is not None
+                elif section.kind is Kind.ORDERING_SEED and number is not None:
+                    adapter.use_ordering_seed(number, bytes(section.content))
+                    lacks_seed = False
                 elif section.kind is Kind.MESSAGES and number is not None:
+                    if lacks_seed:
+                        raise CopyDamaged("the keys of a queue have no seed")
                     restore_messages(queue, section.content, section.width, self._cache.publishers, begin)
             for number, cached in restored.items():
                 queue = adapter.manager.queues[number]

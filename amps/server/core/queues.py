@@ -17,6 +17,7 @@ from amps._core.expressions.machine import Program
 from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory
 from amps._core.queues.engine import BLOCKS_MAX, COUNTERS_BYTES, QueueArena, arena_bytes
 from amps._core.queues.manager import (
+    ORDERING_SEED_BYTES,
     TIME_NEVER,
     LogAdapter,
     QueueManager,
@@ -63,6 +64,7 @@ class EngineSettings:
     at_least_once: bool
     strict_leasing: bool
     has_priority: bool
+    has_ordering_key: bool
     fairness_model: str
     expiration_model: str
     lease_period_ns: int | None
@@ -84,6 +86,7 @@ def engine_settings(queue: QueueConfig) -> EngineSettings:
         at_least_once=queue.semantics == "at-least-once",
         strict_leasing=queue.leasing == "strict",
         has_priority=queue.priority is not None,
+        has_ordering_key=queue.ordering_key is not None,
         fairness_model=queue.fairness_model,
         expiration_model=queue.expiration_model,
         lease_period_ns=_ns(queue.lease_period_s),
@@ -122,9 +125,18 @@ def queue_rules(
     filter_ = program(queue.filter, Usage.FILTER)
     barrier = program(queue.barrier_expression, Usage.FILTER)
     priority = program(queue.priority, Usage.FIELD)
+    ordering_key = program(queue.ordering_key, Usage.FIELD)
     if not asks:
         return None
-    return QueueRules(evaluations.of_type(queue.message_type), filter_, barrier, priority, any(asks))
+    return QueueRules(
+        evaluations.of_type(queue.message_type),
+        filter_,
+        barrier,
+        priority,
+        any(asks),
+        ordering_key,
+        None if ordering_key is None else os.urandom(ORDERING_SEED_BYTES),
+    )
 
 
 class CoreQueues:

@@ -4,7 +4,15 @@
 expected results in full, so they also show whether the model is right; random tests only show whether both are alike.
 """
 
-from tests.support.queue_scenarios import acknowledging, barriers, delays, delivering, leaving, subscribing
+from tests.support.queue_scenarios import (
+    acknowledging,
+    barriers,
+    delays,
+    delivering,
+    leaving,
+    ordering,
+    subscribing,
+)
 from tests.support.queue_scenarios.harness import MakeSubject, Scenario
 
 SCENARIOS: list[Scenario] = [
@@ -14,6 +22,7 @@ SCENARIOS: list[Scenario] = [
     *leaving.SCENARIOS,
     *barriers.SCENARIOS,
     *delays.SCENARIOS,
+    *ordering.SCENARIOS,
 ]
 
 __all__ = ["SCENARIOS", "MakeSubject", "Scenario"]

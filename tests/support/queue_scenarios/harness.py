@@ -67,13 +67,14 @@ class Harness:
         expiration_s: int | None = None,
         priority: int | None = None,
         is_barrier: bool = False,
+        key: int = 0,
         queues: Sequence[int] | None = None,
         delay_s: float | None = None,
     ) -> int:
         """Publish into all queues, or those given. Return the position."""
         position = FIRST_POSITION + self._messages * RECORD_BYTES
         self._messages += 1
-        entries = {index: Entry(priority, is_barrier) for index in self._chosen(queues)}
+        entries = {index: Entry(priority, is_barrier, key) for index in self._chosen(queues)}
         deliver_at_ns = 0 if delay_s is None else self.now_ns + round(delay_s * SECOND_NS)
         self.subject.publish(
             self.now_ns, position, self.bookmark(position), expiration_s, entries, kind, deliver_at_ns

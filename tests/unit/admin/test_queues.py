@@ -415,6 +415,30 @@ def test_delayed_messages_are_shown(two: Queued) -> None:
     assert f"'Q!json': queue_depth 0, inactive 0, delayed 1, next_delivery {shown}, backlog 0, " in text
 
 
+def test_waiting_messages_are_counted(start: Start) -> None:
+    """queue_guarantees.md §3.10: for queues with an OrderingKey only, so that others are shown as before."""
+    keyed = start(
+        (configured("Q", ordering_key="/o"), QueueSettings("Q", has_ordering_key=True)),
+        (configured("R"), QueueSettings("R")),
+    )
+    keyed.admin.core._answer = keyed.answers
+    for number in (0, 1):
+        for position in keyed.positions[:3]:
+            keyed.files.manager.enqueue(number, position, (1, position), 1, None, 1, key_hash=5)
+    q, r = keyed.rows("instance/queues")
+    assert (q["waiting"], q["queue_depth"]) == ("2", "3")
+    assert "waiting" not in r
+    assert set(q) - set(r) == {"waiting"}
+    details = json.loads(keyed.get("instance/queues/Q!json/details"))
+    assert (details["waiting"], details["depth"]) == (2, 3)
+    assert [message["deliverable"] for message in details["messages"]] == [1, 0, 0]
+    assert "waiting" not in json.loads(keyed.get("instance/queues/R!json/details"))
+    keyed.get("administrator/diagnostics/dump")
+    (text,) = keyed.admin.log.texts("31-0010")
+    assert "'Q!json': queue_depth 3, inactive 0, waiting 2, backlog 0, " in text
+    assert "'R!json': queue_depth 3, inactive 0, backlog 0, " in text
+
+
 def test_a_dump_is_bounded(two: Queued, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_queues, "DUMP_BYTES_MAX", 300)
     two.get("administrator/diagnostics/dump")

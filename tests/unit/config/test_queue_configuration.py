@@ -99,6 +99,7 @@ def test_every_element_of_a_queue() -> None:
         ),
         ("<TargetQueueDepth>1000</TargetQueueDepth>", "target_queue_depth", 1000),
         ("<Priority>/p</Priority>", "priority", "/p"),
+        ("<OrderingKey>/customer</OrderingKey>", "ordering_key", "/customer"),
         ("<ExpirationModel>earliest</ExpirationModel>", "expiration_model", "earliest"),
         ("<ExpirationModel>queue</ExpirationModel>", "expiration_model", "queue"),
         ("<FairnessModel>round-robin</FairnessModel>", "fairness_model", "round-robin"),

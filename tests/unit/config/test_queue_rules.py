@@ -64,6 +64,12 @@ OWNER = "<InitialOwner>here</InitialOwner>"
             "an at-most-once queue is always round-robin; write that",
         ),
         (
+            "<Semantics>at-most-once</Semantics><OrderingKey>/o</OrderingKey>",
+            8,
+            "OrderingKey",
+            "an at-most-once queue has no order per key",
+        ),
+        (
             "<Semantics>at_least_once</Semantics>",
             7,
             "Semantics",
@@ -78,7 +84,7 @@ OWNER = "<InitialOwner>here</InitialOwner>"
     ],
 )
 def test_behaviour_22_refusals_at_start(inner: str, line: int, path: str, text: str) -> None:
-    """queues.md §24, 22."""
+    """queues.md §24, 22; queue_guarantees.md §7, 16."""
     found = refusal(element("Q", inner))
     assert found[:2] == (line, f"Queue/{path}")
     assert text in found[2]
@@ -125,7 +131,7 @@ def test_proportional_is_not_for_at_most_once_either() -> None:
 # --- expressions --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["Filter", "BarrierExpression", "Priority"])
+@pytest.mark.parametrize("place", ["Filter", "BarrierExpression", "Priority", "OrderingKey"])
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [

@@ -307,4 +307,54 @@ class ReturnsDelayedMessagesAtACancel(QueueModel):
         )
 
 
+class DeliversKeysInParallel(QueueModel):
+    def _waits(self, queue: Queue, message: Message) -> bool:
+        return False
+
+
+class LetsMessagesPassHeldHeads(QueueModel):
+    def _waits(self, queue: Queue, message: Message) -> bool:
+        earlier = [one for one in queue.messages if one.position < message.position]
+        return super()._waits(queue, message) and any(
+            one.state is State.AVAILABLE and self._key(queue, one) == self._key(queue, message) for one in earlier
+        )
+
+
+class DeliversAnyMessageOfAFreeKey(QueueModel):
+    """One at a time, but not the oldest: visible with priorities and filters."""
+
+    def _waits(self, queue: Queue, message: Message) -> bool:
+        return super()._waits(queue, message) and any(
+            one.state is State.LEASED and self._key(queue, one) == self._key(queue, message)
+            for one in queue.messages
+        )
+
+
+class LetsMessagesPassReturnedHeads(QueueModel):
+    def _waits(self, queue: Queue, message: Message) -> bool:
+        returned = [one for one in queue.messages if one.state is State.AVAILABLE and one.deliveries]
+        queue.messages = [one for one in queue.messages if one not in returned]
+        waits = super()._waits(queue, message)
+        queue.messages = sorted([*queue.messages, *returned], key=lambda one: one.position)
+        return waits
+
+
+class GivesBarriersKeys(QueueModel):
+    def _key(self, queue: Queue, message: Message) -> int:
+        return message.entry.key if queue.settings.has_ordering_key else 0
+
+
+class MakesOneKeyOfNoKey(QueueModel):
+    def _key(self, queue: Queue, message: Message) -> int:
+        key = super()._key(queue, message)
+        is_barrier = queue.settings.has_barriers and message.entry.is_barrier
+        return key or (queue.settings.has_ordering_key and not is_barrier)
+
+
+class KeepsWaitingMessagesForever(QueueModel):
+    def _remove(self, queue: Queue, message: Message, reasons: tuple[str, ...]) -> None:
+        if reasons != ("time_limit",) or not self._waits(queue, message):
+            super()._remove(queue, message, reasons)
+
+
 BROKEN_MODELS: list[type[QueueModel]] = sorted(QueueModel.__subclasses__(), key=lambda model: model.__name__)

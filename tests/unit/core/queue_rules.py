@@ -86,6 +86,7 @@ publications = st.lists(publication, min_size=1, max_size=4)
 PLAIN_ENTRIES = [Entry(), Entry(), Entry(), Entry(), Entry(), None]
 PRIORITIES = [Entry(None), Entry(0), Entry(1), Entry(None), Entry(0), Entry(2**63), Entry(2**64 - 1), None]
 BARRIERS = [Entry(), Entry(), Entry(is_barrier=True), Entry(), Entry(is_barrier=True), None]
+KEYS = [5, 5, 9, 5, 0, 9]
 
 
 @st.composite
@@ -109,6 +110,7 @@ def queue_settings(draw: st.DrawFn) -> QueueSettings:
         max_cancels=draw(limits),
         has_priority=speciality == "priority",
         has_barriers=speciality == "barriers",
+        has_ordering_key=at_least_once and draw(st.sampled_from([False, False, True])),
         target_depth=draw(st.integers(1, 4)) if speciality == "target" else None,
         deferred_ack_expiration_ns=draw(st.one_of(halves, st.just(DAY_NS))),
         cancel_delay_ns=draw(st.sampled_from([0, 0, HALF_NS, 2 * SECOND_NS])) if at_least_once else 0,
@@ -135,6 +137,9 @@ def pick(things: Sequence[Thing], choice: int) -> Thing:
 
 
 class QueueRules(RuleBasedStateMachine):
+    has_keys = False
+    """True: each queue that may have an OrderingKey has one."""
+
     def make_subjects(self, settings: Sequence[QueueSettings]) -> tuple[Subject, Subject]:
         """The subject and the model."""
         raise NotImplementedError
@@ -153,7 +158,14 @@ class QueueRules(RuleBasedStateMachine):
         publications: list[Publication],
     ) -> None:
         """Begin with subscriptions and messages, since hypothesis leaves many rules out of each example."""
-        self.settings = [replace(one, name=f"Q{index}") for index, one in enumerate(settings)]
+        self.settings = [
+            replace(
+                one,
+                name=f"Q{index}",
+                has_ordering_key=one.has_ordering_key or (self.has_keys and one.at_least_once),
+            )
+            for index, one in enumerate(settings)
+        ]
         self.subject, self.model = self.make_subjects(self.settings)
         self.now_ns = START_NS
         self.position = FIRST_POSITION
@@ -161,6 +173,8 @@ class QueueRules(RuleBasedStateMachine):
         self.kinds: dict[int, int] = {}  # by position
         self.barriers: set[tuple[int, int]] = set()  # queue and position
         self.deliver_at_ns: dict[int, int] = {}  # by position
+        self.has_delays = False  # a message was published or cancelled with a delay
+        self.keys: dict[tuple[int, int], int] = {}  # by queue and position; messages that have one
         self.bookmarks: dict[int, Bookmark] = {}  # by position
         self.next_sequences = dict(FIRST_SEQUENCES)
         self.live: dict[int, Live] = {}
@@ -208,6 +222,8 @@ class QueueRules(RuleBasedStateMachine):
                 PRIORITIES if settings.has_priority else BARRIERS if settings.has_barriers else PLAIN_ENTRIES
             )
             entry = pick(some, entry_choices[index])
+            if entry is not None and settings.has_ordering_key:
+                entry = replace(entry, key=pick(KEYS, entry_choices[index] // 2))
             if entry is not None:
                 entries[index] = entry
         return entries
@@ -227,7 +243,13 @@ class QueueRules(RuleBasedStateMachine):
         self.bookmarks[position] = bookmark
         self.kinds[position] = kind
         self.barriers |= {(index, position) for index, entry in entries.items() if entry.is_barrier}
+        self.has_delays |= delay_ns > 0
         deliver_at_ns = self.deliver_at_ns[position] = self.now_ns + pause_ns + delay_ns if delay_ns else 0
+        self.keys |= {
+            (index, position): entry.key
+            for index, entry in entries.items()
+            if entry.key and not (entry.is_barrier and self.settings[index].has_barriers)
+        }
         self._step(
             pause_ns,
             lambda one, now_ns: one.publish(
@@ -290,6 +312,7 @@ class QueueRules(RuleBasedStateMachine):
     @precondition(lambda self: any(self.held))
     @rule(choice=choices, delay_ns=cancel_delays)
     def cancel_own(self, choice: int, delay_ns: int) -> None:
+        self.has_delays |= delay_ns > 0
         queue, client, bookmarks = self._pick_held(choice)
         self._step(
             0, lambda one, now_ns: one.acknowledge(now_ns, client, queue, bookmarks, "cancel", delay_ns)
@@ -429,6 +452,7 @@ class QueueRules(RuleBasedStateMachine):
         if settings.target_depth is not None:
             inactive = self.subject.inactive(queue)
             assert self.subject.depth(queue) >= settings.target_depth or inactive == 0
+        waiting = self._check_keys(queue, available)
         if settings.max_backlog is not None:
             assert backlog <= settings.max_backlog
             if backlog == settings.max_backlog:
@@ -436,7 +460,27 @@ class QueueRules(RuleBasedStateMachine):
         for position in available:
             if (queue, position) in self.barriers:
                 break
-            assert not any(self._could_take(number, queue, position) for number in self.live)
+            if position not in waiting:
+                assert not any(self._could_take(number, queue, position) for number in self.live)
+
+    def _check_keys(self, queue: int, available: Sequence[int]) -> set[int]:
+        """Check that only the oldest message of each key is held, and return those that must not be delivered
+        (queue_guarantees.md §3).
+        """
+        held_keys = [key for position in self.held[queue] if (key := self.keys.get((queue, position), 0))]
+        assert len(held_keys) == len(set(held_keys))
+        if self.has_delays or self.settings[queue].cancel_delay_ns:
+            # The order of a key is that in which messages join it, which only the model knows.
+            return {position for position in available if (queue, position) in self.keys}
+        heads: dict[int, int] = {}
+        waiting: set[int] = set()
+        for position in sorted({*available, *self.held[queue]}):
+            key = self.keys.get((queue, position), 0)
+            if key and heads.setdefault(key, position) != position:
+                waiting.add(position)
+        assert not waiting & set(self.held[queue])
+        assert self.subject.waiting(queue) == len(waiting)
+        return waiting
 
     def _could_take(self, number: int, queue: int, position: int) -> bool:
         live = self.live[number]
@@ -464,6 +508,7 @@ def _figures(subject: Subject, queue: int) -> dict[str, int | list[int]]:
         "deferred": subject.deferred(queue),
         "expired_leases": subject.expired_leases(queue),
         "inactive": subject.inactive(queue),
+        "waiting": subject.waiting(queue),
         "insert_count": subject.insert_count(queue),
         "delete_count": subject.delete_count(queue),
         "available": subject.available(queue),
@@ -482,6 +527,10 @@ def queue_rules(make_subject: MakeSubject, make_model: MakeSubject = QueueModel)
     return Rules
 
 
-def check_queue_rules(make_subject: MakeSubject, settings: hypothesis.settings | None = None) -> None:
+def check_queue_rules(
+    make_subject: MakeSubject, settings: hypothesis.settings | None = None, has_keys: bool = False
+) -> None:
     """Run the state machine. A difference raises AssertionError; exceptions of the subject are passed on."""
-    run_state_machine_as_test(queue_rules(make_subject), settings=settings)
+    rules = queue_rules(make_subject)
+    rules.has_keys = has_keys
+    run_state_machine_as_test(rules, settings=settings)

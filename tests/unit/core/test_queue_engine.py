@@ -14,10 +14,12 @@ def test_the_engine_gives_the_results_of_the_example(scenario: Scenario) -> None
     scenario(QueueEngine)
 
 
-def test_the_engine_gives_the_results_of_the_model() -> None:
-    """queues.md §19 and §20, on random inputs."""
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_the_engine_gives_the_results_of_the_model(has_keys: bool) -> None:
+    """queues.md §19 and §20; queue_guarantees.md §3; on random inputs."""
     examples = max(1, hypothesis.settings.default.max_examples // 3)  # type: ignore[union-attr]
     check_queue_rules(
         QueueEngine,
         hypothesis.settings(max_examples=examples, stateful_step_count=30, deadline=None),
+        has_keys,
     )

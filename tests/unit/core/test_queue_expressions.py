@@ -357,7 +357,7 @@ def test_queue_rules_facts_are_those_of_the_record(text: str) -> None:
 
 
 def test_queue_rules_are_deterministic() -> None:
-    for element in ("filter", "barrier_expression", "priority"):
+    for element in ("filter", "barrier_expression", "priority", "ordering_key"):
         with pytest.raises(ExpressionError):
             rules(**{element: "UNIX_TIMESTAMP()"})
 

@@ -10,6 +10,7 @@ from perf.measurement import Measurement, Settings
 from perf.peers.amps_queue import AmpsQueue
 from perf.peers.beanstalkd import Beanstalkd
 from perf.peers.nats_queue import NatsWorkQueue
+from perf.peers.ordered import AmpsOrdered, RabbitMqOrdered, RedisShards
 from perf.peers.queueing import QueuePeer
 from perf.peers.rabbitmq import RabbitMqClassic
 from perf.peers.redis_group import RedisGroup
@@ -113,7 +114,7 @@ def test_a_message_delivered_twice_is_no_result(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)  # one of them starts slowly
 @pytest.mark.parametrize(
     "peer_type",
-    [Beanstalkd, NatsWorkQueue, RabbitMqClassic, RedisGroup],
+    [Beanstalkd, NatsWorkQueue, RabbitMqClassic, RedisGroup, AmpsOrdered, RabbitMqOrdered, RedisShards],
     ids=lambda peer_type: peer_type.name,
 )
 def test_an_installed_server_delivers_and_accepts_acknowledgements(
@@ -146,8 +147,16 @@ def test_all_queue_scenarios_have_the_same_peers_except_for_restarts() -> None:
         "queue-depth",
         "queue-restart",
         "queue-topics",
+        "queue-ordering",
     ]
-    *compared, restart, topics = queues
+    *compared, restart, topics, ordering = queues
+    assert [peer.name for peer in ordering.peers] == [
+        "amps-ordered",
+        "amps-unordered",
+        "rabbitmq-ordered",
+        "redis-shards",
+        "redis-shards-always",
+    ]
     assert [peer.name for peer in (*restart.peers, *topics.peers)] == ["amps-queue", "amps-queue"]
     assert all(scenario.peers == QUEUE_PEERS for scenario in compared)
     assert [peer.name for peer in chosen_peers(compared, ["rabbitmq", "amps"])[0]] == [

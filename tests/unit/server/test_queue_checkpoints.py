@@ -2,7 +2,9 @@
 
 import os
 import random
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -211,6 +213,20 @@ def test_without_the_files_the_log_is_enough(tmp_path: Path, which: tuple[int, .
     assert queues.contents() == instance.world.queues.contents()
     assert starts.news == (0 in which)
     assert not instance.reports
+
+
+def test_a_copy_of_keys_without_their_seed_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """queue_guarantees.md Q-20: with another seed, messages of one key would be delivered in parallel."""
+    keyed = [replace(config, ordering_key="/o") for config in CONFIGS]
+    monkeypatch.setattr(sys.modules[__name__], "CONFIGS", keyed)
+    instance = written(tmp_path)
+    queues, _ = instance.start(keyed)
+    assert queues.contents() == instance.world.queues.contents()
+    ((event, details),) = instance.reports
+    assert event == "31-0005"
+    assert "the keys of a queue have no seed" in str(details)
 
 
 def test_files_of_another_log_are_not_used(tmp_path: Path) -> None:
