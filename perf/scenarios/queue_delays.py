@@ -57,6 +57,7 @@ class QueueDelays(ServerScenario):
         memory = held_bytes(process.pid for process in server.processes()) - memory_before
         if time.time() * 1000 > first_ms:
             raise PeerError("the messages were not stored when the first one was due")
+        time.sleep(max(0.0, first_ms / 1000 - 1 - time.time()))
         (consumer,) = server.consumers(1, messages)
         lateness_ms = receive(consumer, messages)
         elapsed_s = filled.elapsed_s + messages / rate
