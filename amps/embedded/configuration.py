@@ -29,8 +29,9 @@ def configuration_text(*, topics: Topics, queues: Queues, extra_config: str) -> 
     )
     log = (
         "  <TransactionLog>\n    <JournalDirectory>./journal</JournalDirectory>\n"
-        # Short files and waits: tests write little, and wait for acknowledgements.
-        "    <JournalSize>10MB</JournalSize>\n    <FlushInterval>1ms</FlushInterval>\n"
+        # Short files and waits: a start makes one file, and programs wait for acknowledgements.
+        "    <JournalSize>10MB</JournalSize>\n    <PreallocatedJournalFiles>1</PreallocatedJournalFiles>\n"
+        "    <FlushInterval>1ms</FlushInterval>\n"
         f"{recorded}  </TransactionLog>\n"
         if recorded
         else ""

@@ -10,8 +10,8 @@ import socket
 import struct
 from pathlib import Path
 
-ADVANCE_S_MAX = 100 * 366 * 86400.0
-"""Hundred years: times in nanoseconds stay below 2^63."""
+ADVANCE_S_MAX = 60 * 366 * 86400.0
+"""The limit of one call. The server refuses a time after the year 2116, 2^62 ns: sums of times must fit 64 bits."""
 _ANSWER_TIMEOUT_S = 60.0
 _FILE = struct.Struct("<8sQ")
 _MAGIC = b"AMPSCLK1"

@@ -7,8 +7,8 @@ The supervisor raises the offset. Then it asks, one after the other, for each st
     transports  call their due timers, and pass deliveries, held messages and heartbeats to the connections
     services    run due schedules, and the actions for messages that have left queues
 
-Services publish, and clients that got something may answer. So the round is repeated until the log did not grow in it;
-at most ROUNDS_MAX times, for clients may publish all the time. A process that is restarted meanwhile is asked again,
+Services publish, transports answer questions of the core, and clients may answer, too. So the round is repeated until
+processes passed nothing to each other in it; at most ROUNDS_MAX times, for clients may publish all the time. A process that is restarted meanwhile is asked again,
 because the new one reads the new time from its first turn on.
 
 Messages: out `["clock", round]` to each process, in `["clock passed", round]`. The requests of the program are
@@ -19,9 +19,9 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
-from amps._core.shm.memory import ControlPage
 from amps.server.children import Child
 from amps.server.clock import ManualClock
+from amps.server.runtime import Runtime
 
 ROUNDS_MAX = 10
 LIMIT_S = 20.0
@@ -37,13 +37,13 @@ class Advancing:
     def __init__(
         self,
         clock: ManualClock,
-        control: ControlPage,
+        runtime: Runtime,
         stages: Sequence[Stage],
         tell: Callable[..., None],
     ) -> None:
         """`tell(child, *message)` sends a message to a process."""
         self._clock = clock
-        self._control = control
+        self._runtime = runtime
         self._stages = stages
         self._tell = tell
         self._number = b""  # of the request
@@ -51,7 +51,7 @@ class Advancing:
         self._rounds_left = 0
         self._stage = 0
         self._until_s = 0.0
-        self._log: object = None
+        self._traffic: object = None  # at the beginning of the round
         self._asked: dict[int, bool] = {}  # process id -> whether it has passed; of this stage
         self.open = True
 
@@ -95,8 +95,14 @@ class Advancing:
 
     def _begin_round(self) -> None:
         self._round += 1
-        self._log = self._control.watermarks()
+        self._traffic = self._traffic_now()
         self._begin_stage(0)
+
+    def _traffic_now(self) -> object:
+        """What processes have passed to each other so far: written records, and bytes in both directions."""
+        runtime = self._runtime
+        rings = [ring.head for ring in (*runtime.ingress, *runtime.egress)]
+        return runtime.control.watermarks(), rings
 
     def _begin_stage(self, stage: int) -> None:
         self._stage = stage
@@ -123,7 +129,7 @@ class Advancing:
                 return
             if self._stage + 1 < len(self._stages):
                 self._begin_stage(self._stage + 1)
-            elif self._rounds_left == 1 or self._control.watermarks() == self._log:
+            elif self._rounds_left == 1 or self._traffic_now() == self._traffic:
                 self._end("ok")
             else:
                 self._rounds_left -= 1

@@ -118,7 +118,7 @@ class Supervisor:
             clock.requests.setblocking(False)
             self._advancing = Advancing(
                 clock,
-                self._runtime.control,
+                self._runtime,
                 [
                     lambda: [self._core],
                     lambda: self._transports,
