@@ -41,10 +41,14 @@ _POLL_S = 0.01
 def serve(control_fd: int, owner_pid: int) -> None:
     """Fork servers until the program closes the control socket or ends."""
     gc.disable()  # while modules are imported, nothing becomes garbage
+    from setproctitle import setproctitle
+
     import amps.server.main
     import amps.server.supervisor
 
     gc.enable()
+    # Before the environment of a server replaces this one, or no process of the server could set its title.
+    setproctitle("amps: starter")
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     starter = _Starter(socket.socket(fileno=control_fd), owner_pid)
     try:

@@ -8,8 +8,8 @@ The supervisor raises the offset. Then it asks, one after the other, for each st
     services    run due schedules, and the actions for messages that have left queues
 
 Services publish, transports answer questions of the core, and clients may answer, too. So the round is repeated until
-processes passed nothing to each other in it; at most ROUNDS_MAX times, for clients may publish all the time. A process that is restarted meanwhile is asked again,
-because the new one reads the new time from its first turn on.
+processes passed nothing to each other in it; at most ROUNDS_MAX times, for clients may publish all the time. A process
+that is restarted meanwhile is asked again, because the new one reads the new time from its first turn on.
 
 Messages: out `["clock", round]` to each process, in `["clock passed", round]`. The requests of the program are
 described in amps/embedded/manual_clock.py.
