@@ -208,6 +208,7 @@ class Server:
         if self._process is not None:
             raise ServerError("the server runs already; stop it, or use restart()")
         package = _server_package()
+        self._owner_pid = os.getpid()
         if self._directory is None:
             # The starter makes it: a program that dies now leaves nothing.
             self._directory = Path(tempfile.gettempdir()).resolve() / f"amps-embedded-{secrets.token_hex(8)}"
