@@ -1,8 +1,8 @@
 """Seconds from the call of `amps.Server` until the server is up.
 
-Each repetition is a program of its own that has imported nothing of the project before. The first server also pays for
-an interpreter and for importing the server; the second one is forked from a process that has. The processor time is that
-of all processes, until they have ended.
+Each repetition is a program of its own that has imported nothing of the project before. The first server also pays
+for an interpreter and for importing the server; the second one is forked from a process that has. The processor time
+is that of all processes, until they have ended.
 """
 
 import json
