@@ -68,8 +68,8 @@ class Server:
     - clock: "manual" lets `advance` raise the server's time over that of the system.
 
     Raises ServerError if the server cannot be started, ServerConfigurationError if the configuration is why, ValueError
-    or TypeError for wrong arguments, OSError for a file that cannot be read. In a forked child of the program it has no
-    effect to end a server of the parent. Source: queue_guarantees.md §5.
+    or TypeError for wrong arguments, OSError for a file that cannot be read. A forked child of the program cannot end
+    its parent's server: `stop`, `kill` and `close` do nothing there. Source: queue_guarantees.md §5.
     """
 
     def __init__(

@@ -281,6 +281,22 @@ def test_a_forked_child_has_servers_of_its_own() -> None:
             client.flush()
 
 
+def test_a_forked_child_does_not_end_its_parents_server() -> None:
+    with Server() as server:
+        child = os.fork()
+        if child == 0:
+            try:
+                server.kill()
+                server.stop()
+                server.close()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert server.directory.exists()
+        with Client("a", server.uri()) as client:
+            client.flush()
+
+
 def test_the_environment_of_the_test_is_that_of_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It may change between two starts, although both servers come from one process."""
     for name in ("a", "b"):
