@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from amps.config import ConfigError, LoadedConfig, Severity, dump, load, sample_config
 from amps.server import console
+from amps.server.clock import SYSTEM, Clock
 from amps.server.daemon import run_as_daemon
 from amps.server.eventlog import unwritable_targets
 from amps.server.host import check_host, raise_open_files_limit, version_lines
@@ -83,11 +84,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Returns its exit code."""
+def main(argv: Sequence[str] | None = None, clock: Clock = SYSTEM) -> int:
+    """Run the command. Returns its exit code. `clock`: the time of the instance, for embedded servers."""
     console.prepare()
     try:
-        return _answer(argv)
+        return _answer(argv, clock)
     except OSError as error:  # output that could not be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):  # a reader may close the pipe early
@@ -97,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _answer(argv: Sequence[str] | None) -> int:
+def _answer(argv: Sequence[str] | None, clock: Clock) -> int:
     parser = _parser()
     try:
         arguments = parser.parse_args(argv)
@@ -114,10 +115,10 @@ def _answer(argv: Sequence[str] | None) -> int:
             parser.error("a configuration file is needed")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
-    return _with_file(arguments)
+    return _with_file(arguments, clock)
 
 
-def _with_file(arguments: argparse.Namespace) -> int:
+def _with_file(arguments: argparse.Namespace, clock: Clock) -> int:
     defines = dict(arguments.defines)
     try:
         if arguments.dump_config:
@@ -133,7 +134,7 @@ def _with_file(arguments: argparse.Namespace) -> int:
         return 1
     if arguments.verify_config:
         return _print_verdict(arguments.config, loaded)
-    return start(loaded, daemon=arguments.daemon)
+    return start(loaded, daemon=arguments.daemon, clock=clock)
 
 
 def _print_verdict(path: str, outcome: LoadedConfig | ConfigError) -> int:
@@ -146,7 +147,7 @@ def _print_verdict(path: str, outcome: LoadedConfig | ConfigError) -> int:
     return 1 if errors else 0
 
 
-def start(loaded: LoadedConfig, *, daemon: bool = False) -> int:
+def start(loaded: LoadedConfig, *, daemon: bool = False, clock: Clock = SYSTEM) -> int:
     """Print warnings before a start, and run the instance until its shutdown."""
     raise_open_files_limit()
     console.say("\n".join(version_lines()))
@@ -166,8 +167,8 @@ def start(loaded: LoadedConfig, *, daemon: bool = False) -> int:
     from amps.server import supervisor
 
     if daemon:
-        return run_as_daemon(lambda ready_fd: supervisor.run(loaded, ready_fd=ready_fd))
-    return supervisor.run(loaded)
+        return run_as_daemon(lambda ready_fd: supervisor.run(loaded, ready_fd=ready_fd, clock=clock))
+    return supervisor.run(loaded, clock=clock)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ import secrets
 import shutil
 import socket
 import tempfile
-import time
 from pathlib import Path
 
 from amps._core.shm.memory import ControlPage, Ring
 from amps.server.action_progress import ActionProgress
+from amps.server.clock import SYSTEM, Clock
 from amps.server.health import DiskActivity
 from amps.server.memory_use import MemoryUse
 from amps.server.queue_statistics import QueueStatistics
@@ -124,18 +124,24 @@ class Runtime:
 
     `workers` is the number of transport workers. `transports` is the number of processes that publish to the core, each
     with a place on the control page and two rings of its own: the workers, then, if there is one, the services process.
-    `queues` is the number of queues, `pools` that of memory pools for slow clients.
+    `queues` is the number of queues, `pools` that of memory pools for slow clients. `clock` is the time of the
+    instance.
     """
 
-    def __init__(self, workers: int, services: bool = False, queues: int = 0, pools: int = 1) -> None:
+    clock: Clock = SYSTEM
+
+    def __init__(
+        self, workers: int, services: bool = False, queues: int = 0, pools: int = 1, clock: Clock = SYSTEM
+    ) -> None:
         transports = workers + services
+        self.clock = clock
         self.directory = RuntimeDirectory()
         self.control = ControlPage()
         self.disk_activity = DiskActivity()
         self.write_statistics = WriteStatistics()
         self.queue_statistics = QueueStatistics(workers, queues)
         self.memory_use = MemoryUse(workers, pools)
-        self.began_ns = time.time_ns()
+        self.began_ns = clock.time_ns()
         """UNIX time at which this tree of processes was started."""
         self.action_progress = ActionProgress()
         self.core_wake_up = WakeUp()
@@ -162,7 +168,7 @@ class Runtime:
         self.write_statistics.reset()
         self.queue_statistics.reset()
         self.memory_use.reset()
-        self.began_ns = time.time_ns()
+        self.began_ns = self.clock.time_ns()
         self.action_progress.reset()
         self.ingress = [Ring(RING_BYTES) for _ in range(self.transports)]
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(self.transports)]

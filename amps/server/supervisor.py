@@ -36,7 +36,9 @@ from amps.config import LoadedConfig
 from amps.expressions.filters import load_compiler
 from amps.journal.disk import Identity
 from amps.server import console, remedies
+from amps.server.advancing import Advancing
 from amps.server.children import RESTART_WINDOW_S, RESTARTS_MAX, Child, GiveUp, RestartCounter
+from amps.server.clock import SYSTEM, Clock, ManualClock
 from amps.server.core.process import EXIT_REFUSED, run_core
 from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
 from amps.server.health import Pulse
@@ -45,12 +47,10 @@ from amps.server.memory_use import pool_limits
 from amps.server.outage import Outage, turn_away
 from amps.server.runtime import Runtime
 from amps.server.service_manager import Watchdog, notify
-from amps.server.services.process import run_services
 from amps.server.shared.listeners import ListenFailure
 from amps.server.signals import SWITCH_SIGNALS, Signals
 from amps.server.startup import log_startup
 from amps.server.stopping import EXIT_FAILED, EXIT_STORAGE, StopFailures
-from amps.server.transport.worker import run_transport
 
 SHUTDOWN_ACTIONS_S = 10.0
 TRANSPORT_DRAIN_S = 8.0
@@ -68,21 +68,31 @@ def default_workers() -> int:
     return max(1, min(WORKERS_MAX_DEFAULT, (os.cpu_count() or 1) // 2))
 
 
+def load_transport() -> None:
+    """Import what a transport runs. A start does this after the core was forked: both work at the same time."""
+    import amps.server.transport.worker  # noqa: F401
+
+
+def load_services() -> None:
+    """Import what the services process runs, which few instances have."""
+    import amps.server.services.process  # noqa: F401
+
+
 class Supervisor:
     """The supervisor of one instance."""
 
-    def __init__(self, loaded: LoadedConfig) -> None:
+    def __init__(self, loaded: LoadedConfig, clock: Clock = SYSTEM) -> None:
         self._loaded = loaded
         self._config = loaded.config
-        self._began_s = time.monotonic()
+        self._began_s = clock.monotonic_s()
         workers = self._config.tuning.transport_workers or default_workers()
         self._runtime = Runtime(
-            workers, self._config.has_services, len(self._config.queues), len(pool_limits(self._config))
+            workers, self._config.has_services, len(self._config.queues), len(pool_limits(self._config)), clock
         )
         self._log_sender, self._log_receiver = open_log_channel()
         self._minimum_level = minimum_level(self._config.logging)
         self._log_counters = shared_counters(len(self._config.logging))
-        self.log = EventLog(self._log_sender, 1, self._minimum_level)
+        self.log = EventLog(self._log_sender, 1, self._minimum_level, clock.time_ns)
         self._listeners = Listeners()
         self._core: Child | None = None
         self._log_process: Child | None = None
@@ -103,6 +113,19 @@ class Supervisor:
         self._ready = False
         self._watchdog = Watchdog()
         self.on_ready: Callable[[], None] = lambda: None
+        self._advancing: Advancing | None = None
+        if isinstance(clock, ManualClock):
+            clock.requests.setblocking(False)
+            self._advancing = Advancing(
+                clock,
+                self._runtime,
+                [
+                    lambda: [self._core],
+                    lambda: self._transports,
+                    lambda: [self._services] if self._config.has_services else [],
+                ],
+                self._tell,
+            )
 
     # --- running ------------------------------------------------------------------------------------------
 
@@ -120,6 +143,10 @@ class Supervisor:
             self._start_core()
             # While the core reads its log: the transports, forked when it is ready, share the objects made here.
             load_compiler()
+            load_transport()
+            if self._config.has_services:
+                load_services()
+            gc.freeze()
             while self._stopping_for is None:
                 self._wait(0.5)
                 self._heed_signals()
@@ -203,6 +230,8 @@ class Supervisor:
         for child in (self._core, self._services, *self._transports):
             if child is not None and child.ours is not None:
                 child.ours.close()
+        if self._advancing is not None:
+            self._advancing.close()
         if not title.startswith("transport"):
             self._listeners.close_transports()
         if title != SERVICES:
@@ -215,7 +244,13 @@ class Supervisor:
         def body(channel: socket.socket) -> int:
             channel.close()
             self._log_sender.close()
-            run_log_process(self._config.logging, self._config.name, self._log_receiver, self._log_counters)
+            run_log_process(
+                self._config.logging,
+                self._config.name,
+                self._log_receiver,
+                self._log_counters,
+                self._runtime.clock.time_ns,
+            )
             return 0
 
         child = self._fork("log", body)
@@ -232,6 +267,8 @@ class Supervisor:
     def _start_transport(self, index: int) -> None:
         def body(channel: socket.socket) -> int:
             self._log_receiver.close()
+            from amps.server.transport.worker import run_transport
+
             log = self._child_log(3 + index)
             return run_transport(self._config, self._runtime, index, log, channel, self._listeners.transports)
 
@@ -245,6 +282,8 @@ class Supervisor:
 
         def body(channel: socket.socket) -> int:
             self._log_receiver.close()
+            from amps.server.services.process import run_services
+
             log = self._child_log(3 + index)
             return run_services(self._loaded, runtime, log, channel, self._listeners.admin, self._began_s)
 
@@ -267,11 +306,17 @@ class Supervisor:
         listeners = self._listeners.all() if self._outage is not None and self._stopping_for is None else []
         for listener in listeners:
             poller.register(listener, select.POLLIN)
+        advancing = self._advancing
+        if advancing is not None and advancing.open and not advancing.busy:
+            poller.register(advancing.requests, select.POLLIN)
         for descriptor, _ in poller.poll(timeout_s * 1000):
             if descriptor == self._signals.wake_fd:
                 self._signals.clear()
             elif descriptor in channels:
                 self._hear(channels[descriptor])
+        if advancing is not None and advancing.open:
+            advancing.receive()
+            advancing.step()
         turn_away(listeners)
         self._reap()
 
@@ -312,6 +357,9 @@ class Supervisor:
                 self._shutdown_actions_done = True
             elif message[0] == "switch":
                 self._switch(message[1], message[2])
+            elif message[0] == "clock passed":
+                if self._advancing is not None:
+                    self._advancing.passed(child, message[1])
             elif message[0] == "shutdown":
                 self._stop_for(message[1])
             elif message[0] == "refused" and not (self._ready and message[2]) and self._stopping_for is None:
@@ -349,7 +397,7 @@ class Supervisor:
         if self._ready:
             return
         self._ready = True
-        self.log.log("00-0015", seconds=f"{time.monotonic() - self._began_s:.3f}")
+        self.log.log("00-0015", seconds=f"{self._runtime.clock.monotonic_s() - self._began_s:.3f}")
         notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving\n")
         self.on_ready()
 
@@ -577,13 +625,14 @@ class Supervisor:
                 self._transports[self._transports.index(child)] = None
 
 
-def run(loaded: LoadedConfig, *, ready_fd: int | None = None) -> int:
+def run(loaded: LoadedConfig, *, ready_fd: int | None = None, clock: Clock = SYSTEM) -> int:
     """Run an instance until its shutdown. Returns the exit code.
 
     ready_fd: a descriptor to which one line is written when the instance is ready, then closed.
+    clock: the time of the instance.
     """
     try:
-        supervisor = Supervisor(loaded)
+        supervisor = Supervisor(loaded, clock)
     except OSError as error:
         reason = error.strerror if error.strerror and not error.filename else str(error)
         console.complain(f"Error: the server cannot start: {reason}")

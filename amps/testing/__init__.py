@@ -15,14 +15,16 @@ In a test:
   removed afterwards. The marker `amps_server` has arguments of `AmpsServer`.
 - `amps_server_session`: a server that all tests share, for tests that need not start with an empty one.
 - `amps_server_options`: arguments of `AmpsServer` for both; override it in `conftest.py`.
-- `AmpsServer`: the class behind them, a context manager that does not need pytest.
+- `AmpsServer`: the class behind them, `amps.Server`, a context manager that does not need pytest. With the argument
+  `clock="manual"`, `server.advance(30)` ends a lease of 30 seconds at once.
 
 `server.kill()`, `server.restart()` and `server.stop()` let a test see how the application survives the loss of its
 server. If a test fails, its report shows the end of the server's output. Workers of pytest-xdist have servers of their
 own. The plugin has no entry point, because pytest would then import this package in every run of the environment.
 """
 
-from amps.testing.server import AmpsServer, AmpsServerError
+from amps.embedded import Server as AmpsServer
+from amps.embedded import ServerError as AmpsServerError
 
 __all__ = ["AmpsServer", "AmpsServerError"]
 

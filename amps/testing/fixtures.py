@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from amps.testing.server import RUNNING, AmpsServer
+from amps.embedded import Server as AmpsServer
+from amps.embedded.server import RUNNING
 
 _LOG_LINES = 60
 

@@ -1,5 +1,7 @@
 from typing import NamedTuple
 
+from _typeshed import ReadableBuffer
+
 MATCH_LIMIT: int
 GUARD_BYTES_MIN: int
 GUARD_SECONDS: int
@@ -29,6 +31,8 @@ class FunctionInfo(NamedTuple):
     deterministic: bool
     aggregate: bool
     legacy: bool
+
+def follow_clock(page: ReadableBuffer, word: int) -> None: ...
 
 FUNCTIONS: dict[str, FunctionInfo]
 PATTERN_FUNCTIONS: tuple[str, ...]

@@ -2,9 +2,10 @@
 #
 # All times are UTC, except in TIMEZONEOFFSET, DATE and TODAY, which use the time zone of the process.
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from amps._core.shm.platform cimport load_relaxed
 from amps._core.values.fields cimport FieldValues, MessageContext, Operand
 from amps._core.values.value cimport VALUE_NULL, Arena, Value, to_number, to_text
 
@@ -29,11 +30,28 @@ cdef extern from "calendar_dates.h" nogil:
     int64_t calendar_offset(double seconds)
 
 
+cdef uint64_t no_offset_ns = 0
+cdef const uint64_t* clock_offset_ns = &no_offset_ns
+cdef object clock_page = None
+
+
+def follow_clock(page, uint32_t word):
+    """Add a word of shared memory to the time of this process and those forked later: the offset of an instance's clock
+    in nanoseconds (amps/server/clock.py).
+    """
+    global clock_offset_ns, clock_page
+    cdef const uint64_t[::1] words = memoryview(page).cast("B").cast("Q")
+    clock_offset_ns = &words[word]
+    clock_page = page, words
+
+
 cdef double unix_seconds() noexcept nogil:
-    """The current time in seconds, with a resolution of microseconds."""
+    """The current time of the instance in seconds, with a resolution of microseconds."""
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
-    return <double>(<int64_t>now.tv_sec * 1000000 + now.tv_nsec // 1000) / 1e6
+    return <double>(
+        <int64_t>now.tv_sec * 1000000 + (now.tv_nsec + <int64_t>load_relaxed(clock_offset_ns)) // 1000
+    ) / 1e6
 
 
 cdef int call_time(

@@ -8,7 +8,6 @@ One instance owns all messages of its queues: `owned` is the depth.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -47,9 +46,10 @@ class QueueView:
         config: ServerConfig,
         runtime: Runtime,
         core: CoreRequests,
-        now_ns: Callable[[], int] = time.time_ns,
+        now_ns: Callable[[], int] | None = None,
     ) -> None:
-        self._now_ns = now_ns
+        """`now_ns`: UNIX time; None: that of the runtime."""
+        self._now_ns = now_ns or runtime.clock.time_ns
         self._config = config
         self._queues = config.queues
         self._runtime = runtime

@@ -12,7 +12,7 @@ import logging
 import socket
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
@@ -76,8 +76,10 @@ class AdminServer:
         engine: Engine,
         log: EventLog,
         queues: QueueView | None = None,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`queues`: None if the instance has none."""
+        """`queues`: None if the instance has none. `now_s`: the wall clock."""
+        self._now_s = now_s
         self._admin = admin
         self._log = log
         self.access = access = Access(loaded.config, admin)
@@ -248,7 +250,7 @@ class AdminServer:
         if suffix == "csv":
             if not isinstance(node, Leaf):
                 raise Refused(400, "only a single value is available as CSV")
-            return _response(formats.as_csv(node.read(), time.time()), "text/csv")
+            return _response(formats.as_csv(node.read(), self._now_s()), "text/csv")
         if isinstance(node, Leaf):
             return _response(node.read(), node.content_type)
 

@@ -24,7 +24,6 @@ import contextlib
 import mmap
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -276,7 +275,7 @@ class JournalFiles:
             size,
             start_position,
             first_txid,
-            time.time_ns(),
+            self._runtime.clock.time_ns(),
             publisher_id(self.instance_name),
             self.instance_name,
             True,

@@ -4,8 +4,9 @@ It runs turns as long as there is work (`amps._core.sequencer.sequencer`). Then 
 more, and waits for its wake-up. All decisions are made in `amps._core.sequencer.sequencer`. This module opens and
 closes the log for it, does periodic work between turns, and communicates with the supervisor.
 
-Messages of the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
-`["ready", seconds, directories]`, `["transport drained", i]`, `["refused", text, may pass]`, `["failed", text]`.
+Messages of the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`, `["clock", round]`;
+out `["ready", seconds, directories]`, `["transport drained", i]`, `["refused", text, may pass]`, `["failed", text]`,
+`["clock passed", round]`.
 
 Requests about journals (list, archive, compress, remove; journal_retention.py) and about queues (queue_answers.py) come
 from the services process over `runtime.core_requests`: `[id, verb, options]` in, `[id, "ok"|"more"|"error", …]` out.
@@ -82,11 +83,12 @@ class Core:
         supervisor: socket.socket,
         *,
         disk: Disk | None = None,
-        now_ns: Callable[[], int] = time.time_ns,
+        now_ns: Callable[[], int] | None = None,
         background: bool = True,
         directories: Mapping[str, Identity] | None = None,
     ) -> None:
         """Disk, clock and threads can be replaced for the simulation; `background`: see Flusher and JournalFiles.
+        `now_ns`: UNIX time; None: that of the runtime.
 
         `directories`: identities of the log's directories before the tree was restarted; they must still be there.
         """
@@ -111,7 +113,10 @@ class Core:
         self._take_overs = TakeOvers(log)
         self._placement = Placement(runtime.control, runtime.transports)
         self._disk = disk or Disk()
-        self._now_ns = now_ns
+        self._now_ns = now_ns or runtime.clock.time_ns
+        self._file_now_ns = now_ns or time.time_ns  # by which the file system dates files
+        self._clock_round = 0  # a round of amps/server/advancing.py to answer; 0: none
+        self._clock_position = 0  # the end of the journal at the first idle moment of that round
         self._background = background
         self._directories = dict(directories or {})
         self._had_log = directories is not None
@@ -402,19 +407,35 @@ class Core:
                         continue
                 if self._draining and not self._pending() and not self._transports_drain(beat_ns):
                     return
+                if self._clock_round:
+                    self._pass_clock()
                 turns.sleeps()
                 if self._flusher is not None:
                     # After setting the sleep flag: a transport that needs more from now on sends a wake-up.
                     self._flusher.demand(control.durable_wanted(self._runtime.transports))
                 woken = WOKEN_BY_SIGNAL
                 if not self._pending():
-                    wait_ms = ANSWER_WAIT_MS if turns.blocked else self._idle_ms()
+                    wait_ms = ANSWER_WAIT_MS if turns.blocked or self._clock_round else self._idle_ms()
                     woken = turns.wait(wait_ms, self._orphaned_until_ns != 0, bool(self._waiting_answers))
                 turns.wakes()
                 if woken == WOKEN_BY_SIGNAL and beat_ns < look_ns:
                     continue
             look_ns = beat_ns + LOOK_INTERVAL_NS
             self.look()
+
+    def _pass_clock(self) -> None:
+        """After a turn without work: report the round when what the new time has caused is durable and sent."""
+        journal = self.sequencer.journal
+        if self.turns.blocked:
+            return
+        if journal is not None and self._flusher is not None:
+            if not self._clock_position:
+                self._clock_position = journal.position
+            if self._runtime.control.durable < self._clock_position:
+                self._flusher.demand(self._clock_position)
+                return
+        self._tell("clock passed", self._clock_round)
+        self._clock_round = 0
 
     def _transports_drain(self, now_ns: int) -> bool:
         """Whether transports may still push records, without a supervisor that would have waited for them."""
@@ -503,6 +524,8 @@ class Core:
             message = msgpack.unpackb(data)
             if message[0] == "drain":
                 self._drain()
+            elif message[0] == "clock":
+                self._clock_round, self._clock_position = message[1], 0
             elif message[0] == "transport died":
                 self.turns.replacing.add(message[1])
 
@@ -527,7 +550,7 @@ class Core:
     def _answer_about_journals(self, request: bytes) -> list[bytes]:
         if self._journal_files is None:
             return [msgpack.packb([None, "error", "there is no TransactionLog in the configuration"])]
-        return self._journal_files.retention.answer(request, self._now_ns())
+        return self._journal_files.retention.answer(request, self._file_now_ns())
 
     def _drain(self) -> None:
         if not self._draining and self._lock is not None:

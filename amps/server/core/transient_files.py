@@ -7,7 +7,6 @@ that still sends a message out of it keeps its mapping, and with it the memory.
 
 import mmap
 import os
-import time
 from pathlib import Path
 
 from amps._core.journal.reader import build_file_header
@@ -52,7 +51,7 @@ class TransientFiles:
             os.close(descriptor)
         name = self._instance_name
         header = build_file_header(
-            number, size, start_position, first_txid, time.time_ns(), publisher_id(name), name, True
+            number, size, start_position, first_txid, self._runtime.clock.time_ns(), publisher_id(name), name, True
         )
         self._memory[: len(header)] = header
         self._segments.append((number, start_position, size))

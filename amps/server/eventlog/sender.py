@@ -16,7 +16,7 @@ import socket
 import struct
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from amps.config import LogTargetConfig
@@ -73,10 +73,18 @@ class EventLog:
     Without a socket nothing is sent; this is for tests and for servers without log targets.
     """
 
-    def __init__(self, sender_socket: socket.socket | None, thread_number: int, minimum_level: int) -> None:
+    def __init__(
+        self,
+        sender_socket: socket.socket | None,
+        thread_number: int,
+        minimum_level: int,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`now_ns`: the time of records, UNIX time in nanoseconds."""
         self._socket = sender_socket
         self._thread_number = thread_number
         self._minimum_level = minimum_level if sender_socket is not None else NOTHING
+        self._now_ns = now_ns
         self._dropped_count = 0
         if sender_socket is not None:
             sender_socket.setblocking(True)
@@ -109,12 +117,12 @@ class EventLog:
 
     def with_thread(self, thread_number: int) -> "EventLog":
         """The same log under another thread number."""
-        return EventLog(self._socket, thread_number, self._minimum_level)
+        return EventLog(self._socket, thread_number, self._minimum_level, self._now_ns)
 
     def finish(self) -> None:
         """Tell the log process that nothing follows: it writes all records that it was sent, then ends."""
         if self._socket is not None:
-            packet = pack(time.time_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_END)
+            packet = pack(self._now_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_END)
             with contextlib.suppress(OSError):  # without a reader there is nothing to end
                 self._socket.send(packet)
 
@@ -124,14 +132,14 @@ class EventLog:
         """
         if self._socket is not None:
             packet = pack(
-                time.time_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_ROTATE
+                self._now_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_ROTATE
             )
             with contextlib.suppress(OSError):  # without a reader there are no files to rotate
                 self._socket.send(packet)
 
     def _send(self, level_number: int, record_id: str, text: str) -> None:
         assert self._socket is not None
-        packet = pack(time.time_ns(), self._thread_number, level_number, record_id, text)
+        packet = pack(self._now_ns(), self._thread_number, level_number, record_id, text)
         try:
             self._socket.send(packet, _WHILE_DROPPING if self._dropped_count else socket.MSG_NOSIGNAL)
         except OSError:  # the timeout has passed, or there is no reader any more

@@ -16,7 +16,7 @@ import signal
 import socket
 import time
 from array import array
-from collections.abc import MutableSequence
+from collections.abc import Callable, MutableSequence
 from typing import cast
 
 from amps.config import LogTargetConfig
@@ -34,8 +34,11 @@ def run_log_process(
     instance_name: str,
     receiver_socket: socket.socket,
     rotation_counters: MutableSequence[int] | None = None,
+    now_ns: Callable[[], int] = time.time_ns,
 ) -> None:
     """Write records until the end of the channel.
+
+    `now_ns`: the time of its own records.
 
     `rotation_counters`, one number per target, should be in memory that survives this process if it may
     be restarted (`shared_counters`).
@@ -49,7 +52,7 @@ def run_log_process(
         signal.SIGUSR2,
     ):
         signal.signal(number, signal.SIG_IGN)
-    _Writer(config, instance_name, receiver_socket, rotation_counters).run()
+    _Writer(config, instance_name, receiver_socket, rotation_counters, now_ns).run()
 
 
 def shared_counters(target_count: int) -> MutableSequence[int]:
@@ -67,8 +70,10 @@ class _Writer:
         instance_name: str,
         receiver: socket.socket,
         counters: MutableSequence[int] | None,
+        now_ns: Callable[[], int],
     ) -> None:
         self._receiver = receiver
+        self._now_ns = now_ns
         self._formatter = LineFormatter()
         self._parent = os.getppid()
         self._reports: list[tuple[str, str, int]] = []
@@ -134,7 +139,7 @@ class _Writer:
             record_id = "01-0032" if reason else "01-0033"
             entry = CATALOGUE[record_id]
             text = fill(entry.template, {"target": name, "reason": reason, "count": lost})
-            record = Record(time.time_ns(), 0, LEVEL_NUMBERS[entry.level], record_id, text)
+            record = Record(self._now_ns(), 0, LEVEL_NUMBERS[entry.level], record_id, text)
             for target in self._targets:
                 # A target also reports its own gap, for its readers.
                 if (target.name != name or not reason) and target.wants(record.level_number, record.id):

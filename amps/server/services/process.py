@@ -22,6 +22,7 @@ import uvloop
 from amps.config import LoadedConfig
 from amps.config.queue_events import queue_events
 from amps.config.schedules import Schedule
+from amps.server.clock import ManualClock
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.services.actions.engine import SHUTDOWN, STARTUP, Busy, Engine
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from amps.server.admin.server import AdminServer
 
 BEAT_S = 0.5
+CLOCK_ACTIONS_S = 5.0
+CLOCK_POLL_S = 0.002
+LOOP_STEPS = 5
 EXIT_FAILED = 70
 
 
@@ -52,10 +56,11 @@ class Services:
         admin_sockets: list[socket.socket],
         began_s: float,
     ) -> None:
-        """`began_s`: the instance's start, on the monotonic clock."""
+        """`began_s`: the instance's start, on its clock that never goes back."""
         self._loaded = loaded
         self._config = loaded.config
         self._runtime = runtime
+        self._clock = runtime.clock
         self._log = log
         self._supervisor = supervisor
         self._admin_sockets = admin_sockets
@@ -63,8 +68,9 @@ class Services:
         self._core = CoreRequests(runtime.services_requests)
         self._transports = TransportRequests([ours for _, ours in runtime.transport_requests])
         self._publisher = Publisher(self._config, runtime, log, self._failed)
-        self._engine = Engine(self._config.actions, self._environment)
+        self._engine = Engine(self._config.actions, self._environment, self._clock.time_s)
         self._admin: AdminServer | None = None
+        self._events: QueueEvents | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._schedules: list[asyncio.Task[None]] = []
         self._stopped: asyncio.Future[None]
@@ -127,23 +133,23 @@ class Services:
                 self._engine,
                 self._log,
                 queues,
+                self._clock.time_s,
             )
             await self._admin.start(self._admin_sockets)
         self._beat()
         for (_, which), source in self._engine.sources.items():
             if source.schedule is not None:
                 self._schedules.append(asyncio.create_task(self._follow(source.schedule, which)))
-        events: QueueEvents | None = None
         if queue_events(self._config):
-            events = QueueEvents(
+            self._events = QueueEvents(
                 self._config, self._runtime, self._log, self._engine, self._publisher, self._failed
             )
-            events.begin()
+            self._events.begin()
         self._tell("ready")
         await self._stopped
         self._end_commands()
-        if events is not None:
-            await events.stop()
+        if self._events is not None:
+            await self._events.stop()
         if self._admin is not None:
             await self._admin.stop()
 
@@ -155,7 +161,8 @@ class Services:
 
     async def _follow(self, schedule: Schedule, which: str) -> None:
         try:
-            await follow(schedule, self._began_s, lambda: self._happened("schedule", which), Clocks())
+            clocks = Clocks(self._clock.time_s, self._clock.monotonic_s, self._clock.sleep)
+            await follow(schedule, self._began_s, lambda: self._happened("schedule", which), clocks)
         except Exception:
             self._failed(traceback.format_exc())
 
@@ -178,6 +185,19 @@ class Services:
         self._happened(SHUTDOWN)
         await self._engine.idle()
         self._tell("shutdown actions done")
+
+    async def _pass_clock(self, round_: int) -> None:
+        """Report a round of amps/server/advancing.py when the actions that the new time has caused have run."""
+        if isinstance(self._clock, ManualClock):
+            self._clock.run_due()
+        with contextlib.suppress(TimeoutError):  # commands of actions may run for long
+            async with asyncio.timeout(CLOCK_ACTIONS_S):
+                for _ in range(LOOP_STEPS):  # schedules that have been woken raise their events
+                    await asyncio.sleep(0)
+                await self._engine.idle()
+                while self._events is not None and not self._events.idle:
+                    await asyncio.sleep(CLOCK_POLL_S)
+        self._tell("clock passed", round_)
 
     # --- supervisor -----------------------------------------------------------------------------------------
 
@@ -206,6 +226,8 @@ class Services:
             self._begin(self._run_shutdown())
         elif what == "signal":
             self._happened("signal", rest[0])
+        elif what == "clock":
+            self._begin(self._pass_clock(rest[0]))
         elif what == "switch":
             if self._admin is not None:
                 self._admin.access.switch(*rest)

@@ -116,6 +116,12 @@ class QueueEvents:
         self._tell_progress()
         self._save(self._positions())
 
+    @property
+    def idle(self) -> bool:
+        """Whether all durable removals have been read, and the actions for them have run."""
+        read = self._position >= self._runtime.control.durable
+        return read and not any(follower.waiting for follower in self._followers.values())
+
     # --- the tail -------------------------------------------------------------------------------------------
 
     async def _tail(self) -> None:

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable
 
+from amps.server.clock import Clock
 from amps.server.shared.core_link import CoreLink
 from amps.server.transport.session import Session
 
@@ -17,8 +18,9 @@ from amps.server.transport.session import Session
 class AckSchedule:
     """The connections of one worker that have acknowledgements to send."""
 
-    def __init__(self, core: CoreLink, schedule: Callable[[], None]) -> None:
+    def __init__(self, core: CoreLink, schedule: Callable[[], None], clock: Clock) -> None:
         """`schedule` requests a turn of the worker."""
+        self._clock = clock
         self._core = core
         self._schedule = schedule
         self._active: dict[Session, None] = {}
@@ -69,7 +71,7 @@ class AckSchedule:
             # The event loop counts in milliseconds and may fire early: a millisecond more costs less than a second
             # turn.
             self._timer_s = self._due[0][0]
-            loop.call_later(max(0.0, self._timer_s - now_s) + 0.001, self._timer)
+            self._clock.call_later(loop, max(0.0, self._timer_s - now_s) + 0.001, self._timer)
 
     def _timer(self) -> None:
         self._timer_s = math.inf

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from amps._core.wire.topics import TopicTable
 from amps.config import ServerConfig
+from amps.server.clock import Clock
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
@@ -28,6 +29,7 @@ class WorkerContext(Protocol):
     index: int
     log: EventLog
     loop: asyncio.AbstractEventLoop
+    clock: Clock
     trace: bool
     has_journal: bool
     conflated: bool
@@ -41,7 +43,7 @@ class WorkerContext(Protocol):
     queues: Queues
 
     def now_s(self) -> float:
-        """The event loop's clock."""
+        """The instance's clock that never goes back."""
 
     def schedule(self) -> None:
         """Request a turn."""

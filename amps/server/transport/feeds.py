@@ -72,6 +72,7 @@ class Feeds:
         """
         self._core = core
         self._log = log
+        self._clock = runtime.clock
         self._schedule = schedule
         self._schedule_after = schedule_after
         self._evaluations = evaluations
@@ -145,7 +146,7 @@ class Feeds:
 
     def _send_held(self) -> None:
         """Send the messages whose conflation interval has ended, and schedule a turn for the next one."""
-        now_ns = time.time_ns()
+        now_ns = self._clock.time_ns()
         while self._held and self._held[0][0] <= now_ns:
             _, _, subscription = heapq.heappop(self._held)
             conflation = subscription.conflation
@@ -187,8 +188,9 @@ class Feeds:
     def _run_replays(self) -> bool:
         more = False
         until_s = time.monotonic() + REPLAYS_TURN_S
-        unix_ns = time.time_ns()
-        clocks = Clocks(time.monotonic_ns(), unix_ns)  # in this order: see SettledTime
+        now_ns = self._clock.monotonic_ns()
+        unix_ns = self._clock.time_ns()  # before the clock of heartbeats: see SettledTime
+        clocks = Clocks(now_ns, unix_ns, beat_ns=time.monotonic_ns())
         clocks.settled_us, clocks.settled_at = self._settled.look(self._core.view.journal_written)
         watermark = self._core.view.durable, self._core.view.journal_written
         if watermark != self._watermark:

@@ -5,8 +5,9 @@ Only a heartbeat requires an answer. A client that gets messages all the time ge
 anything.
 """
 
-import asyncio
+import time
 
+from amps.server.clock import Timer
 from amps.server.transport.answering import Header, text_of, wanted_acks
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
@@ -24,7 +25,8 @@ class Heartbeat:
         self._worker = worker
         self._interval_s = 0.0
         self._asked_s: float | None = None  # when the first unanswered heartbeat was sent
-        self._timer: asyncio.TimerHandle | None = None
+        self._asked_real_s = 0.0  # the same on the system's clock: an advanced clock gives clients no time to answer
+        self._timer: Timer | None = None
 
     def cancel(self) -> None:
         """Stop the timer: the connection has ended."""
@@ -60,7 +62,7 @@ class Heartbeat:
         self._interval_s = interval_s
         self._asked_s = None
         if interval_s > 0:
-            self._timer = self._worker.loop.call_later(interval_s, self._due)
+            self._timer = self._worker.clock.call_later(self._worker.loop, interval_s, self._due)
 
     def _due(self) -> None:
         """Send a heartbeat if no other output was sent for an interval. Disconnect a client that does not answer within
@@ -73,7 +75,7 @@ class Heartbeat:
         if self._asked_s is not None and (connection.held or connection.last_input_s > self._asked_s):
             self._asked_s = None
         # Two timers have fired since.
-        if self._asked_s is not None and now + 2 * CLOCK_S >= self._asked_s + 2 * interval:
+        if self._asked_s is not None and time.monotonic() + 2 * CLOCK_S >= self._asked_real_s + 2 * interval:
             worker.log.log("07-0042", client=connection.shown_name)
             connection.dismiss("heartbeat", "no input came from this client within two intervals")
             return
@@ -84,4 +86,5 @@ class Heartbeat:
             wait = interval
             if self._asked_s is None:
                 self._asked_s = now
-        self._timer = worker.loop.call_later(wait, self._due)
+                self._asked_real_s = time.monotonic()
+        self._timer = worker.clock.call_later(worker.loop, wait, self._due)

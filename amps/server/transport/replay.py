@@ -43,10 +43,11 @@ from amps.server.transport.topic_indexes import Stepping, TopicIndexes
 class Clocks:
     """The times of a turn. `settled_us`: every record behind log position `settled_at` has a later time."""
 
-    now_ns: int  # monotonic
+    now_ns: int  # of the instance's clock that never goes back
     unix_ns: int
     settled_us: int = 0
     settled_at: int = 0
+    beat_ns: int = 0  # of the system's monotonic clock, as heartbeats of processes are
 
 
 class Replay:

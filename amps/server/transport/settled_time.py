@@ -13,8 +13,8 @@ from amps._core.shm.memory import ControlPage
 
 
 class _Clocks(Protocol):
-    now_ns: int
     unix_ns: int
+    beat_ns: int
 
 
 class SettledTime:
@@ -23,7 +23,7 @@ class SettledTime:
     def __init__(self, control: ControlPage) -> None:
         self._control = control
         self._asked: tuple[int, int] | None = (
-            None  # UNIX time in microseconds, and the monotonic one just after it
+            None  # UNIX time in microseconds, and the clock of heartbeats just after it
         )
         self._answered_us: int | None = None
         self._settled = 0, 0
@@ -32,7 +32,7 @@ class SettledTime:
         """Request that the time of this turn be settled. `look` returns it in a later turn."""
         if self._asked is None and self._answered_us is None:
             # A later record may be stamped with this very microsecond.
-            self._asked = clocks.unix_ns // 1000 - 1, clocks.now_ns
+            self._asked = clocks.unix_ns // 1000 - 1, clocks.beat_ns
 
     def look(self, written: int) -> tuple[int, int]:
         """The settled time, in microseconds, and a log position: all records of that time or earlier are below it.

@@ -42,6 +42,11 @@ class Turns:
         loop.add_reader(self._wake_up.fd, self._woken)
         self.schedule()
 
+    @property
+    def scheduled(self) -> bool:
+        """Whether a turn has been requested that has not begun."""
+        return self._scheduled
+
     def schedule(self) -> None:
         """Request a turn soon; during a turn: another one right after it."""
         if not self._scheduled:

@@ -21,6 +21,7 @@ import uvloop
 
 from amps.config import ServerConfig, TransportConfig
 from amps.messages import make_message_types
+from amps.server.clock import ManualClock, Timer
 from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.eventlog import EventLog
 from amps.server.memory_use import Deciding, pool_limits
@@ -90,12 +91,14 @@ class Worker:
         self._connections: dict[int, Connection] = {}
         self._free_slots: list[int] = []
         self._slot_count = 0
+        self.clock = runtime.clock
+        self._clock_round = 0  # a round of amps/server/advancing.py to answer; 0: none
         self._serial = time.monotonic_ns() // 1000 & SERIAL_MASK
         self._subscription_number = self._serial
         self._spill_number = itertools.count()
         self._draining = False
         self._next_report_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._timer_due_s = 0.0
         self._closing: list[asyncio.Transport] = []
         self._acceptor = Acceptor(runtime, index, log)
@@ -105,7 +108,7 @@ class Worker:
             self._subscription_list = SubscriptionList(channel, self._connections.values)
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
         self.turns = Turns(self.core, runtime.transport_wake_ups[index], self._work, self._failed)
-        self.ack_schedule = AckSchedule(self.core, self.schedule)
+        self.ack_schedule = AckSchedule(self.core, self.schedule, self.clock)
         types = make_message_types(config.message_types.values())
         self.publishers = Publishers(runtime, index)
         self._evaluations = EvaluationContexts(
@@ -198,6 +201,12 @@ class Worker:
             self._drain()
         elif what == "switch":
             self._switch(*rest)
+        elif what == "clock":
+            self._clock_round = rest[0]
+            if isinstance(self.clock, ManualClock):
+                self.clock.run_due()
+            self._look_around(self.now_s())
+            self.schedule()
 
     def _switch(self, what: str, enabled: bool) -> None:
         """Switch authentication or entitlement on or off, for the whole instance (operations.md §8.3)."""
@@ -293,8 +302,8 @@ class Worker:
         self._acceptor.lost()
 
     def now_s(self) -> float:
-        """The event loop's clock."""
-        return time.monotonic()
+        """The instance's clock that never goes back."""
+        return self.clock.monotonic_s()
 
     def spill_token(self) -> str:
         """A name for a new spill file."""
@@ -315,7 +324,7 @@ class Worker:
                 return
             self._timer.cancel()
         self._timer_due_s = due_s
-        self._timer = self.loop.call_later(delay_s, self._timer_rang)
+        self._timer = self.clock.call_later(self.loop, delay_s, self._timer_rang)
 
     def _timer_rang(self) -> None:
         self._timer = None
@@ -341,7 +350,12 @@ class Worker:
         # The core itself knows of deliveries of queues that wait for the durable watermark.
         if core.durable_awaited or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
             core.ask_for_durable()
-        return more or core.release_is_due
+        more = more or core.release_is_due
+        if self._clock_round and not more and not self.turns.scheduled and not core.view.moved():
+            # All deliveries that the core sent before it passed the time have been passed on.
+            self._tell("clock passed", self._clock_round)
+            self._clock_round = 0
+        return more
 
     def _failed(self, trace: str) -> None:
         """End the process after a failed turn, which may leave inconsistent state. The supervisor starts another."""

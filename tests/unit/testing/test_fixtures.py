@@ -69,7 +69,7 @@ def test_fails(amps_server):
 """
     done = run(tmp_path, tests)
     assert done.returncode == 1
-    assert "AMPS server amps-testing-" in done.stdout, done.stdout + done.stderr
+    assert "AMPS server amps-embedded-" in done.stdout, done.stdout + done.stderr
     assert "00-0015" in done.stdout
 
 

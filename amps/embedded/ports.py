@@ -23,7 +23,7 @@ class ReservedPort:
             self.number = random.randint(FIRST_PORT, LAST_PORT)
             self._reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
-                self._reservation.bind(f"\0amps-testing-port-{self.number}")
+                self._reservation.bind(f"\0amps-embedded-port-{self.number}")
                 _check_unused(self.number)
             except OSError:
                 self._reservation.close()

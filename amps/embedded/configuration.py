@@ -1,6 +1,9 @@
-"""The text of the configuration that `AmpsServer` writes from its arguments."""
+"""The configuration of an embedded server: made from arguments, or given as text, file or element."""
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 MESSAGE_TYPES = ("json", "fix", "nvfix", "xml", "bson", "msgpack", "bflat", "binary")
@@ -26,8 +29,9 @@ def configuration_text(*, topics: Topics, queues: Queues, extra_config: str) -> 
     )
     log = (
         "  <TransactionLog>\n    <JournalDirectory>./journal</JournalDirectory>\n"
-        # Short files and waits: tests write little, and wait for acknowledgements.
-        "    <JournalSize>10MB</JournalSize>\n    <FlushInterval>1ms</FlushInterval>\n"
+        # Short files and waits: a start makes one file, and programs wait for acknowledgements.
+        "    <JournalSize>10MB</JournalSize>\n    <PreallocatedJournalFiles>1</PreallocatedJournalFiles>\n"
+        "    <FlushInterval>1ms</FlushInterval>\n"
         f"{recorded}  </TransactionLog>\n"
         if recorded
         else ""
@@ -37,7 +41,7 @@ def configuration_text(*, topics: Topics, queues: Queues, extra_config: str) -> 
     if defined and not recorded:
         raise ValueError("queues need recorded topics: a queue refers to messages of the transaction log")
     return (
-        "<AMPSConfig>\n  <Name>AMPS-Testing</Name>\n  <Transports>\n    <Transport>\n      <Name>any-tcp</Name>\n"
+        "<AMPSConfig>\n  <Name>AMPS-Embedded</Name>\n  <Transports>\n    <Transport>\n      <Name>any-tcp</Name>\n"
         "      <Type>tcp</Type>\n      <InetAddr>127.0.0.1:${PORT}</InetAddr>\n      <Protocol>amps</Protocol>\n"
         "    </Transport>\n  </Transports>\n"
         f"{log}{f'  <SOW>{defined}</SOW>' if defined else ''}\n"
@@ -51,3 +55,23 @@ def _queue(name: str, elements: Mapping[str, object]) -> str:
     given = {"Name": name, "MessageType": "json", **elements}
     inner = "".join(f"<{tag}>{escape(str(value))}</{tag}>" for tag, value in given.items())
     return f"<Queue>{inner}</Queue>"
+
+
+def as_text(configuration: Any) -> str:
+    """Return the text of a configuration: of a text, of a file's path, or of an element of xml.etree or lxml.
+
+    Raises TypeError for other objects, OSError if the file cannot be read.
+    """
+    if isinstance(configuration, str) and configuration.lstrip("\ufeff \t\r\n").startswith("<"):
+        return configuration
+    if isinstance(configuration, str | os.PathLike):
+        return Path(configuration).read_text(encoding="utf-8")
+    if not hasattr(configuration, "tag"):
+        raise TypeError(f"a configuration is a text, a path or an element, not {type(configuration).__name__}")
+    if type(configuration).__module__.startswith("lxml"):
+        from lxml import etree
+
+        return etree.tostring(configuration, encoding="unicode")
+    from xml.etree import ElementTree
+
+    return ElementTree.tostring(configuration, encoding="unicode")
