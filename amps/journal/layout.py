@@ -8,11 +8,11 @@ previous entry's transaction id and size by walking, times on the documented sca
 import time
 from collections.abc import Sequence
 
-from amps._core.journal.reader import FORMAT_VERSION
+from amps._core.journal.reader import VERSION
 from amps.journal.entries import Entry, JournalFile, Survey
 
 JULIAN_OFFSET_US = 210_866_803_200_000_000
-VERSION_TEXT = f"amps-server::journal/v{FORMAT_VERSION}"
+VERSION_TEXT = f"amps-server::journal/v{VERSION}"
 HEADER_LABELS = ("File Name", "File Size", "Version", "Extents", "First Timestamp", "Last Timestamp")
 FOOTER_LABELS = ("Total Entries", "Total Bytes", "Remaining Bytes")
 EXTENT_LABELS = ("Local Extents", "Replication Extents")
@@ -48,7 +48,7 @@ ENTRY_LABELS = (
     "rep path",
 )
 _WIDTH = max(map(len, ENTRY_LABELS))
-_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key", "client name")}
+_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key", "client name", "transaction")}
 PREFIXES = tuple(_PREFIXES.values())
 """The beginnings of the lines of an entry, before their values."""
 
@@ -102,7 +102,8 @@ def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> 
     """The text of a whole entry, without the line of underscores before it.
 
     `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. The SOW key and the
-    client name are not in the documented layout. They follow at the end if they are known.
+    client name are not in the documented layout, nor is the place in a transaction. They follow at the end if they are
+    known.
     """
     return b"".join(
         b"%b%b\n" % (_PREFIXES[label], value)
@@ -151,4 +152,6 @@ def _lines(entry: Entry, local: bool) -> list[tuple[str, bytes]]:
         lines.append(("sow key", b"[%b]" % entry.sow_key))
     if entry.client_name:
         lines.append(("client name", b"[%b]" % entry.client_name))
+    if entry.transaction is not None:
+        lines.append(("transaction", b"%d of %d" % entry.transaction))
     return lines

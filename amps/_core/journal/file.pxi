@@ -61,7 +61,10 @@ cdef enum:
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
 END_OF_FILE_KIND = KIND_END_OF_FILE
-FORMAT_VERSION = 2
+VERSION = 3
+"""The format of new files: transactions of workers."""
+VERSION_READ_MIN = 2
+"""The oldest format that is read. A file of an older format takes no record that its format does not have."""
 MAGIC = b"AMPSOJNL"
 
 
@@ -69,10 +72,10 @@ class LogOfOtherVersion(LogDamaged):
     """A journal was written by another release, in a format that this release cannot read. It may well be intact."""
 
     def __init__(self, path, version):
-        age = "a newer" if version > FORMAT_VERSION else "an older"
+        age = "a newer" if version > VERSION else "an older"
         detail = (
-            f"written by {age} server: a journal of format version {version}, and this program reads version "
-            f"{FORMAT_VERSION}; use the release of amps-server that wrote it"
+            f"written by {age} server: a journal of format version {version}, and this program reads versions "
+            f"{VERSION_READ_MIN} to {VERSION}; use the release of amps-server that wrote it"
         )
         super().__init__(path, VERSION_OFFSET, detail, detail)
 
@@ -104,7 +107,7 @@ def build_file_header(file_number, file_size, start_position, first_txid, create
     if len(name) > sizeof(header.instance_name):
         raise ValueError(f"the instance name is longer than {sizeof(header.instance_name)} bytes")
     header.magic = MAGIC
-    header.version = FORMAT_VERSION
+    header.version = VERSION
     header.header_length = sizeof(FileHeader) - 16
     header.state = FILE_IN_USE if in_use else FILE_SPARE
     header.file_number = file_number
@@ -133,7 +136,7 @@ def read_file_header(page, path):
         return None
     if header.magic[:8] != MAGIC:
         raise LogDamaged(path, 0, "this is no journal file (magic number)")
-    if header.version != FORMAT_VERSION:
+    if not VERSION_READ_MIN <= header.version <= VERSION:
         if 0 < header.version < VERSIONS_MAX:
             raise LogOfOtherVersion(path, header.version)
         raise LogDamaged(path, VERSION_OFFSET, f"there is no format version {header.version}")
@@ -143,6 +146,12 @@ def read_file_header(page, path):
         header.file_number, header.file_size, header.start_position, header.first_txid,
         (<const char*>header.instance_name)[: header.instance_name_length].decode(), header.state == FILE_IN_USE,
     )
+
+
+def header_version(page):
+    """The format version in a file header that `read_file_header` has checked."""
+    cdef const unsigned char[::1] view = page
+    return (<const FileHeader*>&view[0]).version
 
 
 def checksum(data):

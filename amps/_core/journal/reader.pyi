@@ -40,7 +40,8 @@ class FrameMap:
 FILE_HEADER_SIZE: int
 RECORD_HEADER_SIZE: int
 END_OF_FILE_KIND: int
-FORMAT_VERSION: int
+VERSION: int
+VERSION_READ_MIN: int
 MAGIC: bytes
 
 class LogOfOtherVersion(LogDamaged):
@@ -61,6 +62,7 @@ def build_file_header(
     in_use: bool,
 ) -> bytes: ...
 def read_file_header(page: bytes | memoryview, path: str) -> tuple[int, int, int, int, str, bool] | None: ...
+def header_version(page: bytes | memoryview) -> int: ...
 def checksum(data: ReadableBuffer) -> int: ...
 
 class MappedRange:
