@@ -43,12 +43,12 @@ class ScanResult:
     intact records before any damage. valid_after: file offset of the first intact record beyond the damage, 0 = none.
     topics: [(topic, message type)] by topic id. name_ids: the set of name ids with name records in the file.
     refused: [(publisher id, first sequence, last sequence)] of the refused transactions. last_refused_offset: file
-    offset of the last of their records, 0 = none. torn_group: the scan ended at a transaction whose group is not whole.
+    offset of the last of their records, 0 = none.
     """
 
     __slots__ = (
         "damaged", "durable_position", "end_offset", "finished", "last_bookmark", "last_refused_offset",
-        "last_txid", "name_ids", "record_count", "refused", "topics", "torn_group", "valid_after",
+        "last_txid", "name_ids", "record_count", "refused", "topics", "valid_after",
     )
 
 
@@ -89,7 +89,6 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
     result.name_ids = set()
     result.refused = []
     result.last_refused_offset = 0
-    result.torn_group = False
     memset(&scan, 0, sizeof(Scan))
     scan.offset = FILE_HEADER_BYTES
     report_at = step
@@ -119,7 +118,6 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
             take_record(&scan, record)
         if found == FOUND_GROUP:
             if not group_is_whole(record, start_position, size, scan.record_offset, data, file):
-                result.torn_group = True
                 break
             if file is not None and file.frames is not None:
                 # The check may have released the frame of the transaction record.

@@ -124,7 +124,6 @@ class ScanResult:
     record_count: int
     refused: list[tuple[int, int, int]]
     last_refused_offset: int
-    torn_group: bool
     topics: list[tuple[str, str]]
     valid_after: int
 

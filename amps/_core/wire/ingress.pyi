@@ -64,6 +64,8 @@ LAYING_PERMISSION: int
 LAYING_DENIED: int
 LAYING_UNRECORDED: int
 PUBLISH_BACKLOG_BYTES: int
+
+def transaction_publishes(record: bytearray) -> int: ...
 NEED_MORE: int
 COMMAND: int
 RING_FULL: int

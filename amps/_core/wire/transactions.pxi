@@ -153,6 +153,11 @@ cdef int lay_out_group(
     return result
 
 
+def transaction_publishes(bytearray record not None):
+    """The number of publishes in a transaction's record."""
+    return (<const TransactionGroup*>(<const uint8_t*><const char*>record + RECORD_HEADER_BYTES)).count - 1
+
+
 cdef void fill_transaction(
     Ingress connection, RecordHeader* record, uint32_t topic, uint64_t first, uint64_t length, uint32_t count
 ) noexcept:

@@ -5,6 +5,10 @@ from amps.expressions import ExpressionError
 TX_STORE_FAILED = "tx store failed"
 """The transaction log accepts no messages now: its disk is full, or new files cannot be made."""
 STORE_FAILED_DETAIL = "the transaction log accepts no messages now: send unacknowledged messages again"
+BAD_TRANSACTION = "bad transaction"
+"""A transaction that is malformed, or beyond its limits."""
+LEASE_LOST = "lease lost"
+"""A message of a transaction is not leased to the connection."""
 TOO_MANY_DEFERRED = "too many deferred acknowledgements"
 """Too many acknowledgements wait for messages that are not in their queues."""
 TOO_MANY_DEFERRED_DETAIL = (

@@ -46,7 +46,7 @@ from amps.server.transport.feeds import Feeds
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queue_filters import QueueFilters
 from amps.server.transport.queues import Queues
-from amps.server.transport.session import Listener
+from amps.server.transport.session import Listener, TransactionAnswers
 from amps.server.transport.slow_clients import MemoryPool
 from amps.server.transport.subscription_list import SubscriptionList
 from amps.server.transport.turns import Turns
@@ -106,6 +106,7 @@ class Worker:
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
         self.turns = Turns(self.core, runtime.transport_wake_ups[index], self._work, self._failed)
         self.ack_schedule = AckSchedule(self.core, self.schedule)
+        self.transacting: dict[TransactionAnswers, None] = {}
         types = make_message_types(config.message_types.values())
         self.publishers = Publishers(runtime, index)
         self._evaluations = EvaluationContexts(
@@ -286,6 +287,7 @@ class Worker:
         connection.listener.pool.forget(connection)
         self.publishers.forget(connection.slot)
         self.ack_schedule.forget(connection)
+        self.transacting.pop(connection.commands.transacting, None)
         self.feeds.forget(connection)
         self.queues.forget(connection)
         self._connections.pop(connection.slot, None)
@@ -336,10 +338,17 @@ class Worker:
         more |= self.feeds.run()
         if self.ack_schedule:
             self.ack_schedule.send(self.loop, self.now_s())
+        if self.transacting:
+            # The core tells a refusal before it frees the ring, and the ring's tail was read above.
+            consumed, written = core.consumed(), core.written()
+            self._take_answers()
+            for transacting in list(self.transacting):
+                if not transacting.advance(consumed, written, core.durable()):
+                    self.transacting.pop(transacting, None)
         self._flush()
         core.publish_pushed()
         # The core itself knows of deliveries of queues that wait for the durable watermark.
-        if core.durable_awaited or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
+        if core.durable_awaited or any(one.awaits_durable for one in self.transacting) or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
             core.ask_for_durable()
         return more or core.release_is_due
 
@@ -373,6 +382,8 @@ class Worker:
                 self.queues.entered(*rest)
             elif kind == "queue_acknowledged":
                 connection.commands.acknowledging.counted(*rest)
+            elif kind == "transaction_refused":
+                connection.commands.transacting.refused(*rest)
             elif kind == "kick":
                 connection.dismiss("name in use", "another client of this name has logged on")
             elif kind == "refused":
