@@ -11,8 +11,8 @@ journal that holds this position or ends there (8 each), number of publishers (8
 publisher, by ascending id: publisher id, last sequence, time of the last message in UNIX ns (8 each). Then the known
 client names: publisher id (8), length (4), UTF-8.
 
-Version 2 is written only if there are refused transactions. They follow behind the names: for each publisher its id (8),
-a count (4), and the first sequences of that many refused transactions (8 each), in their order.
+Version 2 is written only if there are refused transactions. They follow behind the names: for each publisher its id
+(8), a count (4), and the first sequences of that many refused transactions (8 each), in their order.
 """
 
 import struct

@@ -48,7 +48,8 @@ ENTRY_LABELS = (
     "rep path",
 )
 _WIDTH = max(map(len, ENTRY_LABELS))
-_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key", "client name", "transaction")}
+_FURTHER_LABELS = ("sow key", "client name", "transaction")
+_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, *_FURTHER_LABELS)}
 PREFIXES = tuple(_PREFIXES.values())
 """The beginnings of the lines of an entry, before their values."""
 

@@ -330,7 +330,7 @@ def test_22_a_replay_a_filter_and_the_tools(queueing: Queueing) -> None:
     queueing.server.stop()
     journals = sorted(queueing.server.journal_directory.glob("*.journal"))
     dump = run("journal_dump", journals[0]).out
-    assert len(re.findall(r"^transaction +: [123] of 3$", dump.decode(), re.MULTILINE)) == 15
+    assert len(re.findall(r"^transaction +: [123] of 3$", dump.decode("latin-1"), re.MULTILINE)) == 15
     directory = queueing.server.journal_directory
     reports = list(verify_instance(directory, "Test"))
     assert [report.problems for report in reports if report.problems] == []

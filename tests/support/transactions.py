@@ -31,7 +31,7 @@ def ring_transaction(
     messages: Sequence[tuple[int, int, int]],
     publishes: Sequence[tuple[int, bytes]],
 ) -> bytes:
-    """A transaction as it is in a ring. session: slot and serial. publishes: number of the topic and payload of each."""
+    """A transaction as it is in a ring. session: slot and serial. publishes: topic number and payload of each."""
     position = ring_position(*session)
     parts = [
         RecordParts(

@@ -97,7 +97,7 @@ cdef class Sequencer:
     cdef readonly uint64_t accepted
     cdef readonly uint64_t duplicates
     cdef readonly uint64_t fenced
-    cdef dict refused              # publisher id -> {first sequence: None} of its refused transactions; transactions.pxi
+    cdef dict refused              # publisher id -> {first sequence: None} of its refused transactions
     cdef uint64_t _refused_from_bytes  # the journal refuses records of that length or more
     cdef uint64_t acknowledged     # queue messages acknowledged in this turn, in the current ring
     cdef bint removals_recorded    # since the last deliveries were taken

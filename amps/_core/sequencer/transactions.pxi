@@ -1,4 +1,5 @@
-# Transactions of workers in the core: an acknowledgement and publishes as one entry of the log (queue_guarantees.md §4).
+# Transactions of workers in the core: an acknowledgement and publishes as one entry of the log.
+# The rules are in queue_guarantees.md §4.
 #
 # A transport lays out the whole group as one record in its ring: the transaction record, then complete records, each at
 # a multiple of 8. These are the bytes of the journal. The core checks the fence, makes sure that everything has room,
@@ -8,8 +9,8 @@
 # - Everything that can refuse a transaction is checked before its first effect.
 # - A group is in one file. Nothing is written between its records: topic and name records come before it.
 # - A group is part of one run, and positions are published only at the ends of runs. So no watermark is inside a group.
-# - A transaction takes the sequences of all its records, whether it has its effect or is refused. The refusal is a record
-#   too. So a repeated transaction is recognised by its first sequence, and answered as it was before.
+# - A transaction takes the sequences of all its records, whether it has its effect or is refused. The refusal is a
+#   record too. So a repeated transaction is recognised by its first sequence, and answered as it was before.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 

@@ -4,9 +4,9 @@
 # out behind the transaction record and the acknowledgement, as they will stand in the journal (journal/record.pxd,
 # `TransactionGroup`). The core fills in the rest, or refuses the whole (sequencer/transactions.pxi).
 #
-# The plain case needs no Python: all messages are leased to the connection, all topics are known, permitted and recorded,
-# and the record fits into the ring. Any other command goes to Python (amps/server/transport/transacting.py), which lays
-# it out with the same code, and names what is wrong.
+# The plain case needs no Python: all messages are leased to the connection, all topics are known, permitted and
+# recorded, and the record fits into the ring. Any other command goes to Python (amps/server/transport/transacting.py),
+# which lays it out with the same code, and names what is wrong.
 #
 # Invariants
 # - Nothing is committed to the ring before the whole command is laid out: a command has its effect whole, or none.
@@ -117,8 +117,8 @@ cdef int lay_out_group(
 ) except -1:
     """Lay out the current command in memory of `room_for_group` bytes, with the entries of `acks` as they are.
 
-    Returns a result of laying out. Without success, publishes[0] is the number of the publish concerned, from 0. The view
-    of the current header is lost; all else about the current frame stays.
+    Returns a result of laying out. Without success, publishes[0] is the number of the publish concerned, from 0. The
+    view of the current header is lost; all else about the current frame stays.
     """
     cdef const uint8_t* frame = connection.frame
     cdef uint32_t frame_length = connection.frame_length

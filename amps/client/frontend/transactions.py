@@ -1,10 +1,10 @@
 """Transactions of workers: acknowledging queue messages and publishing their results, all or nothing.
 
-The rules are those of queue_guarantees.md §4. A `Transaction` collects publishes; nothing is sent before its block ends
-without an exception. Then one command carries all of it, and the block ends when the server has persisted it. A client
-that finds new connections by itself (HAClient) sends the command again on the next one, under the same sequences, until
-it has the answer. Any other client raises DisconnectedException then: what became of the transaction is not known, and
-the message is delivered again if it had no effect.
+The rules are those of queue_guarantees.md §4. A `Transaction` collects publishes; nothing is sent before its block
+ends without an exception. Then one command carries all of it, and the block ends when the server has persisted it. A
+client that finds new connections by itself (HAClient) sends the command again on the next one, under the same
+sequences, until it has the answer. Any other client raises DisconnectedException then: what became of the transaction
+is not known, and the message is delivered again if it had no effect.
 
 The server refuses a transaction whose messages are not leased to the connection any more. So a worker that was too slow,
 or whose connection was lost, publishes nothing for a message that another worker has got meanwhile.
@@ -31,8 +31,8 @@ class Transaction:
     """One transaction, for a `with` block; an `async with` block for clients of asyncio. Not thread-safe.
 
     `publish` only collects. Leaving the block sends everything and waits, at most `timeout` seconds, until it is
-    persisted. It raises TransactionRefusedException if a message was not leased to the connection any more; then nothing
-    was acknowledged or published. An exception in the block sends nothing, and the messages stay leased.
+    persisted. It raises TransactionRefusedException if a message was not leased to the connection any more; then
+    nothing was acknowledged or published. An exception in the block sends nothing, and the messages stay leased.
     """
 
     __slots__ = ("_body", "_encode", "_messages", "_publishes", "_send", "_state", "_timeout", "_topic", "_waits")

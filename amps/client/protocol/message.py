@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
-from amps.client.errors import UsageException
 from amps.client.payloads.codecs import codec_for, decode_body, json_loads
 from amps.client.protocol.traffic import AckBatch, ReceivedMessage
 
@@ -306,11 +305,11 @@ class Message(ReceivedMessage):
                 transaction.publish("results", result)
 
         Leaving the block waits until both are persisted. `others`: further messages of the same queue. An `async with`
-        block for clients of asyncio. Raises UsageException for a message without a connection. See
+        block for clients of asyncio. Raises ValueError for a message that no client has received. See
         `amps.client.Transaction` and docs/spec/queue_guarantees.md §4.
         """
         if self._route is None or self._route.owner is None:
-            raise UsageException("a transaction needs a message that a client has received")
+            raise ValueError("a transaction needs a message that a client has received")
         made: MessageTransaction = self._route.owner.transaction(self, *others, timeout=timeout)
         return made
 

@@ -54,8 +54,8 @@ def usable_clients_ack(
 
 
 class OlderJournals:
-    """The full journals, added from the oldest on. `clients`: the last sequences and the refused transactions, up to the
-    last journal added.
+    """The full journals, added from the oldest on. `clients`: the last sequences and the refused transactions, up to
+    the last journal added.
     """
 
     def __init__(

@@ -1,17 +1,17 @@
 """`transaction`: acknowledging queue messages and publishing, all or nothing (queue_guarantees.md §4).
 
-Plain transactions do not reach this module: the ingress lays them out (wire/transactions.pxi). The commands handled here
-name messages that the connection does not hold as far as it knows, or topics that are new or not permitted, are too large
-for the ring, or are wrong. They are laid out by the same code. A failure found here is no record: it follows from the
-command and the configuration, so that a repetition fails again.
+Plain transactions do not reach this module: the ingress lays them out (wire/transactions.pxi). The commands handled
+here name messages that the connection does not hold as far as it knows, or topics that are new or not permitted, are
+too large for the ring, or are wrong. They are laid out by the same code. A failure found here is no record: it follows
+from the command and the configuration, so that a repetition fails again.
 
 The core decides about the fence. It tells a refusal before it frees the ring, so a transaction that the core has read
-without a refusal has its effect. All transactions, plain or not, are answered here, in the order of the ring: `processed`
-when the core has decided, `persisted` when its decision is durable.
+without a refusal has its effect. All transactions, plain or not, are answered here, in the order of the ring:
+`processed` when the core has decided, `persisted` when its decision is durable.
 
 A client repeats a transaction after a reconnect if it did not get the answer. The core knows what became of every
-sequence up to the one that it told at the logon. So the command itself is not looked at again: its topics may have other
-permissions now, and its messages are gone.
+sequence up to the one that it told at the logon. So the command itself is not looked at again: its topics may have
+other permissions now, and its messages are gone.
 """
 
 from collections import deque

@@ -348,7 +348,12 @@ class Worker:
         self._flush()
         core.publish_pushed()
         # The core itself knows of deliveries of queues that wait for the durable watermark.
-        if core.durable_awaited or any(one.awaits_durable for one in self.transacting) or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
+        if (
+            core.durable_awaited
+            or self.ack_schedule.durable_awaited
+            or self.feeds.durable_awaited
+            or any(one.awaits_durable for one in self.transacting)
+        ):
             core.ask_for_durable()
         return more or core.release_is_due
 

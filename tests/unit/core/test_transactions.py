@@ -1,4 +1,4 @@
-"""Transactions of workers in the core (queue_guarantees.md §4): the fence, the group in the log, refusals, repetitions."""
+"""Transactions of workers in the core (queue_guarantees.md §4): the fence, the group in the log, refusals."""
 
 import random
 import struct
@@ -11,8 +11,16 @@ from amps._core.journal.writer import IndexBuilder, LogWriter, scan_file
 from amps._core.sequencer.sequencer import REFUSED_TRANSACTIONS_MAX
 from amps._core.values.value import publisher_id
 from amps.journal.entries import JournalFile
-from amps.server.records import KIND_DECLARE_TOPIC, KIND_DISCONNECT, KIND_QUEUE_SUBSCRIBE, control_record
+from amps.server.core.older import RecoveryRefused
+from amps.server.records import (
+    KIND_DECLARE_TOPIC,
+    KIND_DISCONNECT,
+    KIND_LOGON,
+    KIND_QUEUE_SUBSCRIBE,
+    control_record,
+)
 from tests.support.feed import SERIAL, Feed, Feeder, directory_of, read_all
+from tests.support.log_directories import FILE_BYTES, Directory
 from tests.support.queue_subject import SECOND_NS
 from tests.support.queue_world import START_NS, Queues, Topics, World
 from tests.support.records import KIND_END_OF_FILE, KIND_TOPIC, RecordParts
@@ -47,13 +55,23 @@ class Bench:
         self.feeder.send_control([0, [0], 1000, None], KIND_QUEUE_SUBSCRIBE, WORKER)
         self.turn()
 
-    def restart_in_older_format(self) -> None:
-        """Go on in the same file as if an older server had made it, with empty queues."""
+    def restart(self, version: int = 2) -> None:
+        """Go on in the same file as if a server with that format had made it, with empty queues."""
         path, journal = self.feeder.journal_storage.path(0), self.feeder.journal
         index = IndexBuilder(None, 0, 0, journal.size)
         found = scan_file(LogFile(str(path)), 0, index)
         older = LogWriter(self.feeder.journal_storage, True)
-        older.resume(0, 0, journal.size, found.end_offset, index, len(found.topics), found.name_ids, 0, 2)
+        older.resume(
+            0,
+            0,
+            journal.size,
+            found.end_offset,
+            index,
+            len(found.topics),
+            found.name_ids,
+            found.last_refused_offset,
+            version,
+        )
         self.queues = Queues()
         self._begin(Feeder.over(self.feeder, older, (self.queues.adapter, Topics())))  # type: ignore[arg-type]
 
@@ -171,7 +189,7 @@ def test_19_a_lost_lease_is_refused(bench: Bench) -> None:
     """queue_guarantees.md §7, 19: nothing is acknowledged or published, and the refusal is a record."""
     held = bench.publish(2)
     bench.feeder.send_control(None, KIND_DISCONNECT, WORKER)
-    bench.feeder.send_control(("p0", "user"), 258, WORKER)
+    bench.feeder.send_control(("p0", "user"), KIND_LOGON, WORKER)
     bench.turn()
     assert bench.transact(1, held[:1], [(RESULT, b"r")]) == [("transaction_refused", WORKER, SERIAL, 1)]
     assert bench.depth == 2
@@ -281,7 +299,7 @@ def test_a_full_journal_is_left_before_a_group(tmp_path: Path) -> None:
 def test_a_journal_of_an_older_format_takes_no_group(bench: Bench, refused: bool) -> None:
     """queue_guarantees.md §4, 5: an older server would read a group as ordinary records, so a new file begins."""
     bench.publish()
-    bench.restart_in_older_format()
+    bench.restart()
     bench.published = 10
     [message] = bench.publish()
     assert bench.feeder.journal.number == 0
@@ -450,3 +468,58 @@ def test_queues_are_rebuilt_from_groups(tmp_path: Path) -> None:
 
     world.run(600, transact)
     assert accepted > 5
+
+
+def test_20_recovery_finds_the_refusals_of_all_journals(tmp_path: Path) -> None:
+    """queue_guarantees.md §7, 20: also those that no other file knows, in full journals and in the newest one."""
+    bench = Bench(tmp_path, FILE_BYTES)
+    bench.feeder.send_control(("p1", "user"), KIND_LOGON, OTHER)
+    for first in range(1, 160):
+        bench.transact(first, [(7, 7, 0)], [])
+        bench.transact(2 * first, [(7, 7, 0)], [(RESULT, b"")], OTHER)
+    directory = Directory(tmp_path)
+    assert len(directory.numbers) > 2
+    found = directory.recover()
+    expected = {P0: list(range(1, 160)), publisher_id("p1"): list(range(2, 320, 2))}
+    assert found.refused == expected == bench.sequencer.refused_transactions()
+    assert found.publishers[P0] == 159
+    assert 0 < found.last_refused_offset < FILE_BYTES
+    # What `clients.ack` covers is not read again.
+    assert found.clients.refused.keys() == expected.keys()
+    assert len(found.clients.refused[P0]) < 159
+
+
+def test_20_the_chain_of_refusals_goes_on_after_a_restart(bench: Bench) -> None:
+    """queue_guarantees.md §4, 6: a file that two processes of the core wrote has one chain."""
+    bench.transact(1, [(7, 7, 0)], [])
+    bench.restart(version=3)
+    bench.transact(2, [(7, 7, 0)], [])
+    assert bench.sequencer.change_journal()
+    file = LogFile(str(bench.feeder.journal_storage.path(0)))
+    scan = scan_file(file, 0)
+    assert scan.finished
+    refused = file.refused_transactions(scan.end_offset - 80)
+    assert [first for _, first, _ in refused] == [1, 2]
+
+
+def test_23_recovery_cuts_a_torn_group(tmp_path: Path) -> None:
+    """queue_guarantees.md §7, 23: the whole group is overwritten with zeros, and the log goes on before it."""
+    bench = Bench(tmp_path, FILE_BYTES)
+    first, second = bench.publish(2)
+    bench.transact(1, [first], [(RESULT, b"a"), (RESULT, b"b")])
+    begin = bench.feeder.journal.position
+    bench.transact(4, [second], [(RESULT, b"c"), (RESULT, b"d")])
+    end = bench.feeder.journal.position
+    directory = Directory(tmp_path)
+    path = directory.journal(0)
+    data = path.read_bytes()
+    path.write_bytes(data[: end - 50] + bytes(len(data) - end + 50))
+    directory.promise(begin)
+    found = directory.recover()
+    assert (found.position, found.publishers[P0]) == (begin, 3)
+    assert [event for event, _ in directory.reports] == ["1D-0005"]
+    assert path.read_bytes() == data[:begin] + bytes(len(data) - begin)
+    path.write_bytes(data[: end - 50] + bytes(len(data) - end + 50))
+    directory.promise(end)
+    with pytest.raises(RecoveryRefused, match=f"damaged at offset {begin}"):
+        directory.recover()
