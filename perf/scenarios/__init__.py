@@ -18,6 +18,7 @@ from perf.scenarios.queue_latency import QueueLatency
 from perf.scenarios.queue_restart import QueueRestart
 from perf.scenarios.queue_throughput import QueueThroughput
 from perf.scenarios.queue_topics import QueueTopics
+from perf.scenarios.queue_transactions import QueueTransactions
 from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
 from perf.scenarios.spark_read import SparkReadScenario
@@ -37,6 +38,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         QueueDepth(),
         QueueRestart(),
         QueueTopics(),
+        QueueTransactions(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),

@@ -432,6 +432,7 @@ class World:
             max((subscriber.seen for subscriber in self.subscribers), key=len),
             [entry for _, entry in sorted(self._read_before.items())],
             self.clients,
+            self.others,
         )
 
     # Checks

@@ -4,7 +4,8 @@
 # There is one Ingress per client connection. The event loop receives bytes into it; `parse` then processes the frames.
 # A plain publish is scanned, checked and laid out in the ring here, and so is a plain acknowledgement of queue messages
 # that were delivered to this connection, and a plain transaction (wire/transactions.pxi). Any other frame (other
-# commands, and the rarer forms of these) is returned to Python as a COMMAND. `parse` also returns when policy has to decide (a new topic, a permission, a full ring).
+# commands, and the rarer forms of these) is returned to Python as a COMMAND. `parse` also returns when policy has to
+# decide (a new topic, a permission, a full ring).
 #
 # While the journal takes no messages, or no large ones, publishes to recorded topics are refused here (NO_STORAGE). If
 # the connection ends before the publisher receives the refusal, its next logon returns the last sequence in the log,

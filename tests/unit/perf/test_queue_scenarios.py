@@ -146,8 +146,9 @@ def test_all_queue_scenarios_have_the_same_peers_except_for_restarts() -> None:
         "queue-depth",
         "queue-restart",
         "queue-topics",
+        "queue-transactions",
     ]
-    *compared, restart, topics = queues
+    *compared, restart, topics, _ = queues
     assert [peer.name for peer in (*restart.peers, *topics.peers)] == ["amps-queue", "amps-queue"]
     assert all(scenario.peers == QUEUE_PEERS for scenario in compared)
     assert [peer.name for peer in chosen_peers(compared, ["rabbitmq", "amps"])[0]] == [
