@@ -18,13 +18,13 @@ from tests.support.utilities import run
 
 VERSION_OFFSET = 8
 """Offset in the header of a journal: docs/files.md."""
-OTHER = "written by a newer server: a journal of format version 3, and this program reads version 2"
+OTHER = "written by a newer server: a journal of format version 4, and this program reads versions 2 to 3"
 REMEDY = "use the release of amps-server that wrote it"
 DAMAGE = ("damaged", "checksum", "amps journal verify", "restore")
 """Words that would make an operator search for damage."""
 
 
-def make_other(path: Path, version: int = 3) -> None:
+def make_other(path: Path, version: int = 4) -> None:
     """Change the version number of a journal, as if another release had written it."""
     with path.open("r+b") as file:
         file.seek(VERSION_OFFSET)
@@ -73,8 +73,23 @@ def test_transaction_log_33_a_start_says_that_a_journal_is_of_another_version(
 def test_transaction_log_33_a_journal_of_the_first_version_is_of_an_older_server(server: ServerProcess) -> None:
     """transaction_log.md §20, 33."""
     make_other(server.journals()[0], 1)
-    older = "written by an older server: a journal of format version 1, and this program reads version 2"
+    older = "written by an older server: a journal of format version 1, and this program reads versions 2 to 3"
     check_named(server.start_refused(), server.journals()[0], older)
+
+
+def test_journals_of_the_version_before_are_read_and_continued(server: ServerProcess, peers: Peers) -> None:
+    """transaction_log.md §20, 33: an update of the server needs no conversion."""
+    for path in server.journals():
+        make_other(path, 2)
+    server.start()
+    client = peers.logged_on(server, name="writer-of-old")
+    client.publish("t1", b'{"n":0}', s=1)
+    client.flush("persisted")
+    client.subscribe("t1", "all", bm="0")
+    assert len(client.receive_published(2501)) == 2501
+    versions = [path.read_bytes()[VERSION_OFFSET] for path in server.journals()]
+    assert versions == [2, 2, 2, 2]
+    server.stop()
 
 
 def test_transaction_log_34_a_spare_of_another_version_is_not_removed(server: ServerProcess) -> None:

@@ -6,8 +6,8 @@ client that finds new connections by itself (HAClient) sends the command again o
 sequences, until it has the answer. Any other client raises DisconnectedException then: what became of the transaction
 is not known, and the message is delivered again if it had no effect.
 
-The server refuses a transaction whose messages are not leased to the connection any more. So a worker that was too slow,
-or whose connection was lost, publishes nothing for a message that another worker has got meanwhile.
+The server refuses a transaction whose messages are not leased to the connection any more. So a worker that was too
+slow, or whose connection was lost, publishes nothing for a message that another worker has got meanwhile.
 """
 
 from collections.abc import Awaitable, Callable
