@@ -11,8 +11,8 @@ from pathlib import Path
 
 from amps._core.journal.reader import (
     FILE_HEADER_SIZE,
+    FORMAT_VERSION,
     FRAME_MAGIC,
-    VERSION,
     FrameCache,
     FrameMap,
     LogCursor,
@@ -34,7 +34,7 @@ class JournalHeader:
     first_txid: int
     instance_name: str
     in_use: bool
-    version: int = VERSION
+    version: int = FORMAT_VERSION
     """The version of its format."""
 
 

@@ -8,11 +8,11 @@ previous entry's transaction id and size by walking, times on the documented sca
 import time
 from collections.abc import Sequence
 
-from amps._core.journal.reader import VERSION
+from amps._core.journal.reader import FORMAT_VERSION
 from amps.journal.entries import Entry, JournalFile, Survey
 
 JULIAN_OFFSET_US = 210_866_803_200_000_000
-VERSION_TEXT = f"amps-server::journal/v{VERSION}"
+VERSION_TEXT = f"amps-server::journal/v{FORMAT_VERSION}"
 HEADER_LABELS = ("File Name", "File Size", "Version", "Extents", "First Timestamp", "Last Timestamp")
 FOOTER_LABELS = ("Total Entries", "Total Bytes", "Remaining Bytes")
 EXTENT_LABELS = ("Local Extents", "Replication Extents")

@@ -26,7 +26,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from amps._core.journal.reader import VERSION
+from amps._core.journal.reader import FORMAT_VERSION as _FORMAT_VERSION
 from amps._core.journal.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
@@ -67,7 +67,7 @@ cdef class LogWriter:
         self.last_topic_offset = 0
         self.last_name_offset = 0
         self.last_refused_offset = 0
-        self.version = VERSION
+        self.version = _FORMAT_VERSION
         self.name_ids = set()
 
     def __dealloc__(self):
@@ -78,7 +78,7 @@ cdef class LogWriter:
         self._use_file(number, start_position, 0, first_txid)
 
     def resume(self, uint64_t number, uint64_t start_position, uint64_t size, uint64_t position, IndexBuilder index,
-               uint32_t topic_count, name_ids=(), uint64_t last_refused_offset=0, uint32_t version=VERSION):
+               uint32_t topic_count, name_ids=(), uint64_t last_refused_offset=0, uint32_t version=_FORMAT_VERSION):
         """Continue in a file that recovery has scanned and whose storage is open already.
 
         The file has topic records for `topic_count` topics and name records for `name_ids`. last_refused_offset: file
@@ -131,7 +131,7 @@ cdef class LogWriter:
         self.last_topic_offset = 0
         self.last_name_offset = 0
         self.last_refused_offset = 0
-        self.version = VERSION
+        self.version = _FORMAT_VERSION
         self.name_ids = set()
         self.has_file = True
         return 0

@@ -63,10 +63,8 @@ cdef enum:
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
 END_OF_FILE_KIND = KIND_END_OF_FILE
-VERSION = 3
-"""The format of new files: transactions of workers."""
-VERSION_READ_MIN = 2
-"""The oldest format that is read. A file of an older format takes no record that its format does not have."""
+FORMAT_VERSION = 3             # of new files
+VERSION_READ_MIN = 2           # without transactions: files of this version are read, too
 MAGIC = b"AMPSOJNL"
 
 
@@ -74,10 +72,10 @@ class LogOfOtherVersion(LogDamaged):
     """A journal was written by another release, in a format that this release cannot read. It may well be intact."""
 
     def __init__(self, path, version):
-        age = "a newer" if version > VERSION else "an older"
+        age = "a newer" if version > FORMAT_VERSION else "an older"
         detail = (
             f"written by {age} server: a journal of format version {version}, and this program reads versions "
-            f"{VERSION_READ_MIN} to {VERSION}; use the release of amps-server that wrote it"
+            f"{VERSION_READ_MIN} to {FORMAT_VERSION}; use the release of amps-server that wrote it"
         )
         super().__init__(path, VERSION_OFFSET, detail, detail)
 
@@ -109,7 +107,7 @@ def build_file_header(file_number, file_size, start_position, first_txid, create
     if len(name) > sizeof(header.instance_name):
         raise ValueError(f"the instance name is longer than {sizeof(header.instance_name)} bytes")
     header.magic = MAGIC
-    header.version = VERSION
+    header.version = FORMAT_VERSION
     header.header_length = sizeof(FileHeader) - 16
     header.state = FILE_IN_USE if in_use else FILE_SPARE
     header.file_number = file_number
@@ -138,7 +136,7 @@ def read_file_header(page, path):
         return None
     if header.magic[:8] != MAGIC:
         raise LogDamaged(path, 0, "this is no journal file (magic number)")
-    if not VERSION_READ_MIN <= header.version <= VERSION:
+    if not VERSION_READ_MIN <= header.version <= FORMAT_VERSION:
         if 0 < header.version < VERSIONS_MAX:
             raise LogOfOtherVersion(path, header.version)
         raise LogDamaged(path, VERSION_OFFSET, f"there is no format version {header.version}")

@@ -268,7 +268,7 @@ cdef enum FileState:
 
 cdef packed struct FileHeader:
     char magic[8]                  # "AMPSOJNL"
-    uint32_t version               # VERSION; files of VERSION_READ_MIN are still read
+    uint32_t version               # FORMAT_VERSION; files from VERSION_READ_MIN on are read
     uint32_t checksum              # CRC32C of bytes 16 to 16 + header_length
     uint32_t header_length         # bytes covered by the checksum
     uint32_t state                 # FileState

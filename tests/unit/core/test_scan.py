@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from amps._core.journal.reader import (
     FILE_HEADER_SIZE,
+    VERSION_READ_MIN,
     LogCursor,
     LogDamaged,
     build_file_header,
@@ -206,6 +207,8 @@ def test_header_any_changed_bit_is_noticed() -> None:
         for bit in range(8):
             image = bytearray(page)
             image[offset] ^= 1 << bit
+            if offset == 8 and image[offset] == VERSION_READ_MIN:
+                continue  # a file of the version before, which is read alike
             with pytest.raises(LogDamaged):
                 read_file_header(bytes(image), "p")
     with pytest.raises(LogDamaged, match="shorter"):
