@@ -332,19 +332,14 @@ class Worker:
         core = self.core
         self._take_answers()
         core.view.read()
+        if self.transacting:
+            self._answer_transactions()
         core.push_waiting()
         core.run_waiting()
         more = self.queues.run()
         more |= self.feeds.run()
         if self.ack_schedule:
             self.ack_schedule.send(self.loop, self.now_s())
-        if self.transacting:
-            # The core tells a refusal before it frees the ring, and the ring's tail was read above.
-            consumed, written = core.consumed(), core.written()
-            self._take_answers()
-            for transacting in list(self.transacting):
-                if not transacting.advance(consumed, written, core.durable()):
-                    self.transacting.pop(transacting, None)
         self._flush()
         core.publish_pushed()
         # The core itself knows of deliveries of queues that wait for the durable watermark.
@@ -356,6 +351,17 @@ class Worker:
         ):
             core.ask_for_durable()
         return more or core.release_is_due
+
+    def _answer_transactions(self) -> None:
+        """Send the answers to transactions that the watermarks of this turn allow."""
+        core = self.core
+        # The core tells a refusal before it frees the ring. So the answers are taken after the ring's tail was read,
+        # and before the queues run, which send the deliveries among them.
+        consumed, written = core.consumed(), core.written()
+        self._take_answers()
+        for transacting in list(self.transacting):
+            if not transacting.advance(consumed, written, core.durable()):
+                self.transacting.pop(transacting, None)
 
     def _failed(self, trace: str) -> None:
         """End the process after a failed turn, which may leave inconsistent state. The supervisor starts another."""
