@@ -304,7 +304,8 @@ class Message(ReceivedMessage):
             with message.transaction() as transaction:
                 transaction.publish("results", result)
 
-        Leaving the block waits until both are persisted. `others`: further messages of the same queue. An `async with`
+        Leaving the block waits, at most `timeout` seconds, until both are persisted. `others`: further messages of the
+        same queue. An `async with`
         block for clients of asyncio. Raises ValueError for a message that no client has received. See
         `amps.client.Transaction` and docs/spec/queue_guarantees.md §4.
         """

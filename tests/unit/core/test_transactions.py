@@ -1,16 +1,21 @@
 """Transactions of workers in the core (queue_guarantees.md §4): the fence, the group in the log, refusals."""
 
+import itertools
 import random
 import struct
 from pathlib import Path
 
 import pytest
 
+from amps._core.columns.columns import STOPPED_FINISHED, RecordColumns, RecordRows
 from amps._core.journal.reader import LogCursor, LogFile
 from amps._core.journal.writer import IndexBuilder, LogWriter, scan_file
 from amps._core.sequencer.sequencer import REFUSED_TRANSACTIONS_MAX
 from amps._core.values.value import publisher_id
+from amps.journal.compression import compress_journal
+from amps.journal.disk import Disk
 from amps.journal.entries import JournalFile
+from amps.journal.topic_index import open_topic_index, topic_index_file_steps
 from amps.server.core.older import RecoveryRefused
 from amps.server.records import (
     KIND_DECLARE_TOPIC,
@@ -523,3 +528,67 @@ def test_23_recovery_cuts_a_torn_group(tmp_path: Path) -> None:
     directory.promise(end)
     with pytest.raises(RecoveryRefused, match=f"damaged at offset {begin}"):
         directory.recover()
+
+
+def finished_bench(directory: Path) -> tuple[Bench, Path]:
+    """A full journal with two groups and a refusal."""
+    bench = Bench(directory)
+    first, second = bench.publish(2)
+    bench.transact(1, [first], [(RESULT, b"r1"), (RESULT, b"r2")])
+    bench.transact(4, [(7, 7, 0)], [])
+    bench.transact(5, [second], [(RESULT, b"r3")])
+    assert bench.sequencer.change_journal()
+    return bench, bench.feeder.journal_storage.path(0)
+
+
+def test_22_columns_of_spark_have_ordinary_rows(tmp_path: Path) -> None:
+    """queue_guarantees.md §7, 22: a row for each record of the group, none for the transaction itself."""
+    _, path = finished_bench(tmp_path)
+    rows = RecordRows(("kind", "sequence"))
+    records = RecordColumns(rows, lambda topic, message_type: 0)
+    file = LogFile(str(path))
+    records.open(file)
+    records.seek(4096, file.size)
+    assert records.advance() == STOPPED_FINISHED
+    count, buffers = rows.take()
+    _, offsets, kinds = buffers["kind"]
+    ends = struct.unpack(f"<{count + 1}i", bytes(offsets))
+    found = [bytes(kinds)[begin:end].decode() for begin, end in itertools.pairwise(ends)]
+    group = ["queue_acknowledgement", "publish", "publish"]
+    assert found == ["publish", "publish", *group, "transaction_refused", *group[:2]]
+
+
+def test_22_a_compressed_journal(tmp_path: Path) -> None:
+    """queue_guarantees.md §7, 22: its groups are checked, and its refusals found, as in a plain one."""
+    _, path = finished_bench(tmp_path)
+    packed = tmp_path / "packed.journal.gz"
+    plain = LogFile(str(path))
+    for _ in compress_journal(Disk(), path, packed):
+        pass  # it replaces the plain one
+    compressed = LogFile(str(packed))
+    assert compressed.compressed
+    index = IndexBuilder(None, 0, 0, plain.size)
+    scan, again = scan_file(plain, 0), scan_file(compressed, 0, index)
+    assert (again.finished, again.end_offset, again.record_count) == (
+        True,
+        scan.end_offset,
+        scan.record_count,
+    )
+    assert compressed.refused_transactions(scan.end_offset - 80) == scan.refused == [(P0, 4, 4)]
+    with JournalFile(packed) as file:
+        places = [entry.transaction for entry in file.entries()]
+    assert places == [None, None, (1, 3), (2, 3), (3, 3), None, (1, 2), (2, 2)]
+
+
+def test_22_a_topic_index_leads_to_the_publishes(tmp_path: Path) -> None:
+    """queue_guarantees.md §7, 22: its offsets are those of ordinary records."""
+    _, path = finished_bench(tmp_path)
+    target = tmp_path / "x.topic.index"
+    for _ in topic_index_file_steps(Disk(), path, target):
+        pass
+    reader = open_topic_index(target)
+    [number] = [number for number, (topic, _, _) in enumerate(reader.topics()) if topic == b"R"]
+    data = path.read_bytes()
+    offsets = [int(offset) for offset in reader.offsets(number)]
+    assert [data[offset + 64] for offset in offsets] == [1, 1, 1]
+    assert [data[offset + 40] for offset in offsets] == [2, 3, 6]
