@@ -305,9 +305,8 @@ class Message(ReceivedMessage):
                 transaction.publish("results", result)
 
         Leaving the block waits, at most `timeout` seconds, until both are persisted. `others`: further messages of the
-        same queue. An `async with`
-        block for clients of asyncio. Raises ValueError for a message that no client has received. See
-        `amps.client.Transaction` and docs/spec/queue_guarantees.md §4.
+        same queue. An `async with` block for clients of asyncio. Raises ValueError for a message that no client has
+        received. See `amps.client.Transaction` and docs/spec/queue_guarantees.md §4.
         """
         if self._route is None or self._route.owner is None:
             raise ValueError("a transaction needs a message that a client has received")
