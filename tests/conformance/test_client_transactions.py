@@ -233,8 +233,8 @@ def test_an_ha_client_repeats_until_it_has_the_answer(
         with held.held():
             thread.start()
             assert watcher.receive_published(1)[0].body == b"1"  # it is in the log, and not durable
-            assert client._transport is not None
-            client._transport.shutdown()
+            assert client._runtime.wire.transport is not None
+            client._runtime.wire.transport.shutdown()
             wait_until(lambda: not client._engine.ready, TIMEOUT_S, lambda: "the loss was not noticed")
             assert not done.is_set()
         assert done.wait(TIMEOUT_S)
@@ -255,7 +255,9 @@ def test_a_plain_client_raises_when_the_connection_is_lost(
         stream = client.subscribe("Q", max_backlog=5)
         message = next_of(stream)
         with held.held():
-            timer = threading.Timer(0.2, lambda: client._transport and client._transport.shutdown())
+            transport = client._runtime.wire.transport
+            assert transport is not None
+            timer = threading.Timer(0.2, transport.shutdown)
             timer.start()
             refused = pytest.raises(DisconnectedException)
             with refused, message.transaction(timeout=TIMEOUT_S) as transaction:
