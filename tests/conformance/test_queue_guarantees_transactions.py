@@ -207,6 +207,23 @@ def test_20_a_repetition_after_a_reconnect(queueing: Queueing) -> None:
     assert [one.body for one in recorded(queueing, "TR")] == [b"r", b"later"]
 
 
+def test_20_a_repetition_whose_topic_is_not_recorded_any_more(queueing: Queueing) -> None:
+    """queue_guarantees.md Q-33: what has happened is told, whatever the configuration says now."""
+    worker = queueing.peers.logged_on(queueing.server, name="worker")
+    worker.subscribe("Q", "s", o="max_backlog=10")
+    queueing.publish(1)
+    (message,) = worker.receive_published(1)
+    body = transaction_body(result(b"r"))
+    assert transact(worker, [message], 5, body).succeeded
+    assert transact(worker, [message], 7, body).reason == "lease lost"
+    worker.close()
+    queueing.server.restart(log_topics=("^T[LO]?$", "^Q"), instance_xml=f"<SOW>{QUEUES[0]}</SOW>")
+    worker = queueing.peers.logged_on(queueing.server, name="worker")
+    answers = [transact(worker, [message], sequence, body) for sequence in (5, 7)]
+    assert [one.reason for one in answers] == ["", "lease lost"]
+    assert transact(worker, [message], 9, body).reason == "not recorded"
+
+
 def test_20_a_repetition_after_kill(queueing: Queueing) -> None:
     """queue_guarantees.md §7, 20: the refusal is in the journal, not in a file of an orderly stop."""
     worker = queueing.peers.logged_on(queueing.server, name="worker")
