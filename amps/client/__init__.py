@@ -72,10 +72,12 @@ from amps.client.errors import (
     StreamException,
     SubscriptionAlreadyExistsException,
     TimedOutException,
+    TransactionRefusedException,
     TransportTypeException,
     UnknownException,
     UsageException,
 )
+from amps.client.frontend.transactions import Transaction
 from amps.client.payloads.codecs import Codec
 from amps.client.payloads.composite import CompositeMessageBuilder, CompositeMessageParser
 from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFIXShredder
@@ -194,6 +196,8 @@ __all__ = [
     "TableError",
     "TimedOutException",
     "Timeout",
+    "Transaction",
+    "TransactionRefusedException",
     "TransportTypeException",
     "UnknownException",
     "UsageException",

@@ -159,6 +159,10 @@ class PublishException(CommandException):
     """The message could not be parsed or stored."""
 
 
+class TransactionRefusedException(CommandException):
+    """A message of the transaction was not leased to the connection any more; nothing was acknowledged or published."""
+
+
 class UnknownException(CommandException):
     """The server's `reason` has no exception class in this library."""
 
@@ -215,6 +219,9 @@ _BY_REASON: dict[str, type[AMPSException]] = {
     "parse error": PublishException,
     "duplicate": PublishException,
     "sow store failed": PublishException,
+    "bad transaction": PublishException,
+    "not recorded": InvalidTopicException,
+    "lease lost": TransactionRefusedException,
     "tx store failed": PublishException,
     "no client name": MissingFieldsException,
     "no filter": MissingFieldsException,

@@ -10,10 +10,13 @@ following bytes (4), log position up to which it is valid (8), number, start pos
 journal that holds this position or ends there (8 each), number of publishers (8), bytes of names (8). Then per
 publisher, by ascending id: publisher id, last sequence, time of the last message in UNIX ns (8 each). Then the known
 client names: publisher id (8), length (4), UTF-8.
+
+Version 2 is written only if there are refused transactions. They follow behind the names: for each publisher its id
+(8), a count (4), and the first sequences of that many refused transactions (8 each), in their order.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,9 @@ from amps.journal.files import JournalHeader
 
 MAGIC = b"AMPSOCAK"
 VERSION = 1
+VERSION_WITH_REFUSED = 2
+REFUSED_MAX = 10_000
+"""So many refused transactions of a publisher are kept, the latest ones."""
 ROW_DTYPE = numpy.dtype([("publisher_id", "<u8"), ("last_sequence", "<u8"), ("last_timestamp_ns", "<u8")])
 Rows = numpy.typing.NDArray[Any]
 _HEADER = struct.Struct("<8sIIQQQQQQ")
@@ -56,6 +62,8 @@ class ClientsAck:
     rows: Rows = field(default_factory=no_rows)
     names: dict[int, str] = field(default_factory=dict)
     """Client names by publisher id, as far as they are known."""
+    refused: dict[int, list[int]] = field(default_factory=dict)
+    """The first sequences of the refused transactions, by publisher id, in their order."""
 
     def take(self, summary: Rows) -> None:
         """Add the publishers of a later part of the log. summary: from the index of a journal."""
@@ -67,6 +75,25 @@ class ClientsAck:
         ids = rows["publisher_id"]
         # Keep the last row of each publisher, which is the newer one.
         self.rows = rows[numpy.append(ids[1:] != ids[:-1], True)] if len(rows) else rows
+
+    def take_refused(self, transactions: Iterable[tuple[int, int, int]]) -> None:
+        """Add the refused transactions of a later part of the log: publisher id, first and last sequence of each."""
+        for publisher, first, _ in transactions:
+            known = self.refused.setdefault(publisher, [])
+            known.append(first)
+            del known[:-REFUSED_MAX]
+
+    def set_refused(self, refused: Mapping[int, Iterable[int]]) -> None:
+        """Replace the refused transactions by those of a running server, as far as `rows` cover them.
+
+        A refusal behind the position may still be lost with the end of the log.
+        """
+        last = self.last_sequences()
+        self.refused = {}
+        for publisher, firsts in refused.items():
+            covered = [first for first in firsts if first <= last.get(publisher, 0)]
+            if covered:
+                self.refused[publisher] = covered[-REFUSED_MAX:]
 
     def covers(self, header: JournalHeader) -> None:
         """Set the position to the end of a journal, all of whose messages are included now."""
@@ -80,6 +107,9 @@ class ClientsAck:
         kept = self.rows[self.rows["last_timestamp_ns"] >= max(timestamp_ns, 0)]
         dropped = len(self.rows) - len(kept)
         self.rows = kept
+        if dropped:
+            kept_ids = set(kept["publisher_id"].tolist())
+            self.refused = {id_: firsts for id_, firsts in self.refused.items() if id_ in kept_ids}
         return dropped
 
     def last_sequences(self) -> dict[int, int]:
@@ -108,8 +138,13 @@ def write_clients_ack(disk: Disk, path: Path, ack: ClientsAck) -> None:
         len(ack.rows),
         len(names),
     )
-    body = _HEADER.pack(MAGIC, VERSION, 0, *rest)[_CHECKED_FROM:] + rows + names
-    data = _HEADER.pack(MAGIC, VERSION, checksum(body), *rest) + rows + names
+    refused = b"".join(
+        struct.pack(f"<QI{len(firsts)}Q", publisher, len(firsts), *firsts)
+        for publisher, firsts in sorted(ack.refused.items())
+    )
+    version = VERSION_WITH_REFUSED if refused else VERSION
+    body = _HEADER.pack(MAGIC, version, 0, *rest)[_CHECKED_FROM:] + rows + names + refused
+    data = _HEADER.pack(MAGIC, version, checksum(body), *rest) + rows + names + refused
     with whole_file(disk, path) as descriptor:
         disk.write(descriptor, memoryview(data), 0)
 
@@ -122,16 +157,31 @@ def read_clients_ack(path: Path) -> ClientsAck:
     magic, version, stored_sum, position, number, start, first_txid, count, name_bytes = _HEADER.unpack_from(
         data
     )
-    if magic != MAGIC or version != VERSION:
+    if magic != MAGIC or version not in (VERSION, VERSION_WITH_REFUSED):
         raise ClientsAckDamaged(f"{path}: no clients.ack file of a known version")
-    if HEADER_BYTES + count * ROW_DTYPE.itemsize + name_bytes != len(data):
+    end = HEADER_BYTES + count * ROW_DTYPE.itemsize + name_bytes
+    if end > len(data) if version == VERSION_WITH_REFUSED else end != len(data):
         raise ClientsAckDamaged(f"{path}: it has {len(data)} bytes, its header gives another length")
     if checksum(data[_CHECKED_FROM:]) != stored_sum:
         raise ClientsAckDamaged(f"{path}: its checksum does not match")
     rows = numpy.frombuffer(data, ROW_DTYPE, count, HEADER_BYTES)
-    return ClientsAck(
-        position, number, start, first_txid, rows, _read_names(path, data[-name_bytes:], name_bytes)
-    )
+    names = _read_names(path, data[end - name_bytes : end], name_bytes)
+    return ClientsAck(position, number, start, first_txid, rows, names, _read_refused(path, data[end:]))
+
+
+def _read_refused(path: Path, data: bytes) -> dict[int, list[int]]:
+    refused: dict[int, list[int]] = {}
+    offset = 0
+    while offset < len(data):
+        if len(data) - offset < _NAME.size:
+            raise ClientsAckDamaged(f"{path}: its refused transactions end too early")
+        publisher, count = _NAME.unpack_from(data, offset)
+        offset += _NAME.size
+        if (len(data) - offset) // 8 < count:
+            raise ClientsAckDamaged(f"{path}: its refused transactions end too early")
+        refused[publisher] = list(struct.unpack_from(f"<{count}Q", data, offset))
+        offset += 8 * count
+    return refused
 
 
 def _read_names(path: Path, data: bytes, length: int) -> dict[int, str]:

@@ -30,6 +30,7 @@ KIND_NAMES = {
     6: "ownership_transfer",
     7: "checkpoint",
     8: "noop",
+    20: "transaction_refused",
 }
 
 
@@ -75,8 +76,10 @@ class Entry(NamedTuple):
     """Log position of the previous record of the same key; None: the record does not have it."""
     client_id: int
     """Name id of the client that published it; 0: no client did."""
-    deliver_at_ns: int | None
+    deliver_at_ns: int | None = None
     """UNIX time in ns before which no queue delivers the message; None: it is not delayed."""
+    transaction: tuple[int, int] | None = None
+    """Its place among the entries of its transaction, from 1, and their number; None: it is in no transaction."""
 
     @property
     def kind_name(self) -> str:

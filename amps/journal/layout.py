@@ -48,7 +48,7 @@ ENTRY_LABELS = (
     "rep path",
 )
 _WIDTH = max(map(len, ENTRY_LABELS))
-_FURTHER = ("sow key", "client name", "deliver at")
+_FURTHER = ("sow key", "client name", "deliver at", "transaction")
 _PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, *_FURTHER)}
 PREFIXES = tuple(_PREFIXES.values())
 """The beginnings of the lines of an entry, before their values."""
@@ -103,8 +103,8 @@ def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> 
     """The text of a whole entry, without the line of underscores before it.
 
     `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. The SOW key, the
-    client name and the time until which it is delayed are not in the documented layout. They follow at the end if they
-    are known.
+    client name, the time until which it is delayed and its place in a transaction are not in the documented layout.
+    They follow at the end if they are known.
     """
     return b"".join(
         b"%b%b\n" % (_PREFIXES[label], value)
@@ -155,4 +155,6 @@ def _lines(entry: Entry, local: bool) -> list[tuple[str, bytes]]:
         lines.append(("client name", b"[%b]" % entry.client_name))
     if entry.deliver_at_ns:
         lines.append(("deliver at", iso8601(entry.deliver_at_ns, local=local).encode()))
+    if entry.transaction is not None:
+        lines.append(("transaction", b"%d of %d" % entry.transaction))
     return lines

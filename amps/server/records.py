@@ -12,6 +12,8 @@ For queues (`number`: the transport's number of a subscription to them; replies 
     KIND_QUEUE_ACKNOWLEDGEMENT (4) is sequenced like a publish (journal/queue_records.pxd); if its token is not 0:
         answer               ["queue_acknowledged", slot, serial, token, matches, deleted, refused]; `refused`: nothing
                              was done, because too many acknowledgements wait for their messages
+    KIND_TRANSACTION (19) is an acknowledgement and publishes as one (sequencer/transactions.pxi); only a refusal has an
+        answer               ["transaction_refused", slot, serial, first sequence]
     KIND_QUEUE_MATCHES       the messages that match, in binary (journal/queue_records.pxd)
     KIND_QUEUE_DELIVERIES    from the core, in binary (journal/queue_records.pxd)
 

@@ -21,6 +21,7 @@ from perf.scenarios.queue_ordering import QueueOrdering
 from perf.scenarios.queue_restart import QueueRestart
 from perf.scenarios.queue_throughput import QueueThroughput
 from perf.scenarios.queue_topics import QueueTopics
+from perf.scenarios.queue_transactions import QueueTransactions
 from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
 from perf.scenarios.spark_read import SparkReadScenario
@@ -42,6 +43,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         QueueRestart(),
         QueueTopics(),
         QueueOrdering(),
+        QueueTransactions(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),

@@ -128,3 +128,27 @@ def test_the_guides_workers_in_threads_tasks_and_processes(start_server: StartSe
         worker.until(" 5\n")
         assert worker.end().endswith("1 orders\n")
         assert client.sow_count("work") == 0
+
+
+def test_the_guides_transactions_give_each_result_once(start_server: StartServer, tmp_path: Path) -> None:
+    """queue_guarantees.md §7, 18: the block of docs/guide/workers.md, killed again and again."""
+    server = start_server(log_topics=("^orders",), instance_xml=block(GUIDE_TO_QUEUES, "<UnderlyingTopic>", "xml"))
+    count, kills = 300, 3
+    done: list[int] = []
+    with (
+        programs(GUIDE_TO_WORKERS, tmp_path, server.port()) as guide,
+        Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client,
+    ):
+        for number in range(count):
+            client.publish("orders", {"id": number, "side": "buy"})
+        client.flush()
+        results = client.bookmark_subscribe("orders-done", "epoch")
+        for kill in range(kills + 1):
+            worker = guide.start("message.transaction()")
+            while len(done) < (count if kill == kills else 20 * (kill + 1)):
+                message = results.get(WAIT_S)
+                assert message is not None, worker.output
+                done.append(message.json()["id"])
+            worker.kill()
+        assert results.get(0.5) is None
+    assert sorted(done) == list(range(count))

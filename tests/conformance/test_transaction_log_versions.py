@@ -77,6 +77,21 @@ def test_transaction_log_33_a_journal_of_the_first_version_is_of_an_older_server
     check_named(server.start_refused(), server.journals()[0], older)
 
 
+def test_journals_of_the_version_before_are_read_and_continued(server: ServerProcess, peers: Peers) -> None:
+    """transaction_log.md §20, 33: an update of the server needs no conversion."""
+    for path in server.journals():
+        make_other(path, 2)
+    server.start()
+    client = peers.logged_on(server, name="writer-of-old")
+    client.publish("t1", b'{"n":0}', s=1)
+    client.flush("persisted")
+    client.subscribe("t1", "all", bm="0")
+    assert len(client.receive_published(2501)) == 2501
+    versions = [path.read_bytes()[VERSION_OFFSET] for path in server.journals()]
+    assert versions == [2, 2, 2, 2]
+    server.stop()
+
+
 def test_transaction_log_34_a_spare_of_another_version_is_not_removed(server: ServerProcess) -> None:
     """transaction_log.md §20, 34: only the release that wrote it knows whether it holds messages."""
     last = server.journals()[3]

@@ -44,7 +44,7 @@ def test_transaction_log_16_1_layout(written: Written) -> None:
     assert lines[:3] == [
         f"File Name       : {written.first}",
         f"File Size       : {size}",
-        "Version         : amps-server::journal/v2",
+        "Version         : amps-server::journal/v3",
     ]
     extents = re.fullmatch(r"Extents         : (\[(\d+):(\d+)\])", lines[3])
     assert extents

@@ -4,7 +4,8 @@ command.
 Some consumers behave correctly and some do not. They keep messages for long, and acknowledge late or twice. They also
 acknowledge messages that other consumers hold or that have not been published yet. They cancel, expire and extend. A
 command with a number is sent again after a reconnection until its persisted acknowledgement has come, so commands
-reach the server long after the lease has ended.
+reach the server long after the lease has ended. Some acknowledge and publish in transactions, which are sent again
+until they have an answer of their own, whatever the server says about their sequences.
 """
 
 import random
@@ -21,7 +22,9 @@ MEMORY = 60
 
 @dataclass(frozen=True)
 class Command:
-    """One `sow_delete` by bookmarks. `extension_ns`: of a lease; of a cancel its delay, 0 = none was requested."""
+    """One `sow_delete` by bookmarks, or a transaction. `extension_ns`: of a lease; of a cancel its delay, 0 = none was
+    requested.
+    """
 
     queue: int
     action: int
@@ -29,6 +32,8 @@ class Command:
     extension_ns: int
     sequence: int
     """0 means that the command has no number."""
+    publishes: int | None = None
+    """Of a transaction, which takes so many sequences more; None: it is no transaction."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class ConsumerWire(Wire):
         """Messages that came over this connection and were not acknowledged over it."""
         self.subscriptions: list[int] = []
         """Numbers of the subscriptions, as the transport assigned them."""
+        self.transacted: set[int] = set()
+        """Sequences of the transactions that were sent over it."""
         self.works_off = False
         """True once the consumer has subscribed to all queues, to empty them."""
 
@@ -71,9 +78,30 @@ class ConsumerWire(Wire):
     def next_command(self) -> Command | None:
         """Return the next numbered command to send; None if there is none."""
         for sequence, command in self.consumer.store_of_commands.items():
-            if sequence >= self.next_sequence:
+            if (
+                sequence not in self.transacted
+                if command.publishes is not None
+                else sequence >= self.next_sequence
+            ):
                 return command
         return None
+
+    def sent(self, command: Command) -> None:
+        """Note that a numbered command was sent over this connection."""
+        self.next_sequence = max(self.next_sequence, command.sequence + 1)
+        if command.publishes is not None:
+            self.transacted.add(command.sequence)
+
+    def transaction_answered(self, sequence: int, succeeded: bool) -> None:
+        command = self.consumer.store_of_commands.pop(sequence, None)
+        if command is None:
+            return  # repeated over this connection
+        if succeeded:
+            self.consumer.accepted.append(command)
+            self.consumer.tell(command)
+        else:
+            self.consumer.rejected.append(command)
+            self.held.update({(command.queue, bookmark): None for bookmark in command.bookmarks})
 
 
 class Consumer(Client):
@@ -82,13 +110,18 @@ class Consumer(Client):
     def __init__(self, name: str, chance: random.Random, tell: Callable[[Command], None]) -> None:
         """`tell` is called with each command that the server has confirmed as persisted."""
         super().__init__(name, "consumer", lambda _: 0)
-        self._tell = tell
+        self.tell = tell
+        self.transactions: list[Command] = []
+        """All that it ever decided on; `accepted` and `rejected`: those with an answer."""
+        self.accepted: list[Command] = []
+        self.rejected: list[Command] = []
         self.store_of_commands: dict[int, Command] = {}
         self.memory: list[Received] = []
         self.diligence = chance.choice([0.02, 0.1, 0.5, 1.0])
         """The probability that it acts on the messages it holds."""
         self._habits = [
             (self._work, 10.0),
+            (self._transact, chance.choice([0, 5, 20])),
             (self._repeat, chance.choice([0, 1, 3])),
             (self._meddle, chance.choice([0, 1, 3])),
             (self._guess, chance.choice([0, 1, 3])),
@@ -105,8 +138,9 @@ class Consumer(Client):
 
     def told(self, sequence: int) -> None:
         """The server has confirmed that every command up to this number is persisted."""
-        for known in [known for known in self.store_of_commands if known <= sequence]:
-            self._tell(self.store_of_commands.pop(known))
+        for known, command in list(self.store_of_commands.items()):
+            if known <= sequence and command.publishes is None:
+                self.tell(self.store_of_commands.pop(known))
 
     def receive(self, received: Received) -> None:
         self.memory.append(received)
@@ -125,6 +159,8 @@ class Consumer(Client):
         habits = [habit for habit, _ in self._habits]
         [habit] = chance.choices(habits, [weight for _, weight in self._habits])
         chosen = habit(chance, wire, others, guesses)
+        if isinstance(chosen, Command):
+            return [chosen]
         return [] if chosen is None else [self._numbered(chance, *chosen)]
 
     def work_off(self) -> list[Command]:
@@ -177,6 +213,28 @@ class Consumer(Client):
     ) -> tuple[int, int, list[Bookmark]] | None:
         found = self._some_held(chance, wire)
         return None if found is None else (found[0], ACKNOWLEDGE, found[1])
+
+    def _transact(
+        self,
+        chance: random.Random,
+        wire: ConsumerWire,
+        others: list[Received],
+        guesses: list[tuple[int, Bookmark]],
+    ) -> Command | None:
+        """Acknowledge held messages, and publish; sometimes also one that another consumer received."""
+        found = self._some_held(chance, wire)
+        if found is None:
+            return None
+        queue, names = found
+        if others and chance.random() < 0.1:
+            names += [one.bookmark for one in others[-3:] if one.queue == queue and one.bookmark not in names]
+        publishes = chance.choice([0, 1, 1, 2, 4])
+        self.last += 1
+        command = Command(queue, ACKNOWLEDGE, tuple(names), 0, self.last, publishes)
+        self.store_of_commands[self.last] = command
+        self.transactions.append(command)
+        self.last += publishes
+        return command
 
     def _cancel(
         self,

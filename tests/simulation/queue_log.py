@@ -17,6 +17,7 @@ from tests.simulation.queue_plans import NS_PER_S, QueuePlan, names_and_numbers
 
 KIND_ACKNOWLEDGEMENT = 4
 KIND_EXPIRY = 5
+KIND_TRANSACTION_REFUSED = 20
 ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND, DELIVERED, ANSWERED, DELAYED = range(7)
 TIME_LIMIT, FORCED, CANCELS, DELIVERIES, BARRIER_SENT = 1, 2, 4, 8, 16
 HEADER = struct.Struct("<IIQQII")
@@ -55,6 +56,7 @@ class Left:
 
     queue: int
     publisher_id: int
+    sequence: int
     action: int
     reasons: int
     bookmark: Bookmark
@@ -96,7 +98,7 @@ class QueueLog:
                 self._enter(record)
             elif record.kind in (KIND_ACKNOWLEDGEMENT, KIND_EXPIRY):
                 left += self._leave(record)
-            else:
+            elif record.kind != KIND_TRANSACTION_REFUSED:
                 raise AssertionError(f"a record of an unexpected kind: {record}")
         return left
 
@@ -157,7 +159,15 @@ class QueueLog:
                 queue.deferred[name] = record.timestamp_ns + kept_ns
             left.append(
                 Left(
-                    number, record.publisher_id, action, reasons, name, position, record.timestamp_ns, message
+                    number,
+                    record.publisher_id,
+                    record.sequence,
+                    action,
+                    reasons,
+                    name,
+                    position,
+                    record.timestamp_ns,
+                    message,
                 )
             )
         return left

@@ -6,6 +6,7 @@ evaluated up to a watermark that it read before. If no client of this worker was
 bookmark up in the journal, and reports to the core the position up to which it searched.
 """
 
+import json
 import random
 import struct
 from collections import deque
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from amps._core.values.value import publisher_id
 from amps._core.wire import ingress as inbound
 from amps._core.wire.ingress import AckList, LeaseTable
 from amps.server.records import (
@@ -30,13 +32,18 @@ from amps.server.records import (
 from amps.server.runtime import Runtime
 from amps.server.shared.journal_view import JournalView, at_once
 from amps.server.transport.failures import TX_STORE_FAILED
+from amps.server.transport.transacting import Transacting
 from tests.simulation.consumers import Command, ConsumerWire, Received
 from tests.simulation.queue_log import EXTEND
+from tests.simulation.queue_plans import KINDS
 from tests.simulation.queue_watch import BARRIER, Delivery, QueueWatch, deliveries_of
 from tests.simulation.transports import Session, Transport
+from tests.support.transactions import ring_transaction
 
 SLOTS = 12
 MATCHES_MAX = 50
+RESULTS = "orders"
+"""The topic to which transactions publish; queues may take its messages."""
 MATCHES_HEADER = struct.Struct("<QII")
 MATCH = struct.Struct("<QII")
 
@@ -78,6 +85,33 @@ class Prepared:
     command: Command
     acks: AckList
     searched_until: int
+    messages: list[tuple[int, int, int]]
+    """Publisher id, sequence and log position of each message; 0: it is not in the log."""
+
+
+class Answers:
+    """What the answers to transactions use of a connection and of its worker."""
+
+    shown_name = ""
+
+    def __init__(self, session: Session) -> None:
+        self._wire = session.wire
+        self.ingress = session.ingress
+        self.transacting: dict[Any, None] = {}
+        self.log = self
+        self.made = Transacting(self, self)  # type: ignore[arg-type]
+
+    def schedule(self) -> None:
+        """Do nothing: the simulation takes the turns."""
+
+    def acknowledge(self, kind: str, command_id: str, failure: str | None, **fields: Any) -> None:
+        assert kind == "persisted"
+        assert isinstance(self._wire, ConsumerWire)
+        if not self._wire.closed:
+            self._wire.transaction_answered(int(command_id), failure is None)
+
+    def __call__(self, *record: object, **values: object) -> None:
+        """Log nothing."""
 
 
 class QueueTransport(Transport):
@@ -102,6 +136,7 @@ class QueueTransport(Transport):
         self._subscriptions: dict[int, Subscription] = {}
         self._leases: dict[int, LeaseTable] = {}  # by serial number of the session
         self._prepared: dict[int, Prepared] = {}  # by serial number of the session
+        self._answers: dict[int, Answers] = {}  # by serial number of the session
         self._batches: deque[Batch] = deque()
         self._cursors: dict[int, Cursor] = {}
         self._tokens = 0
@@ -156,6 +191,7 @@ class QueueTransport(Transport):
             self._watch.ended(number)
         self._leases.pop(session.serial, None)
         self._prepared.pop(session.serial, None)
+        self._answers.pop(session.serial, None)
 
     # Commands
 
@@ -173,8 +209,54 @@ class QueueTransport(Transport):
         for place, publisher, sequence in acks.unknown_bookmarks():
             if (found := at_once(journal.find(publisher, sequence, {}))) is not None:
                 acks.set_position(place, found[0])
-        self._prepared[session.serial] = Prepared(command, acks, searched_until)
+        messages = []
+        for publisher, sequence in dict.fromkeys(command.bookmarks):
+            found = at_once(journal.find(publisher, sequence, {}))
+            messages.append((publisher, sequence, 0 if found is None else found[0]))
+        self._prepared[session.serial] = Prepared(command, acks, searched_until, messages)
         return True
+
+    def _declared(self, name: str) -> int | None:
+        """The number of a topic; None: the ring has no room to declare it."""
+        entry = self._topics.entry(name, "json")
+        if not entry.declared:
+            record = control_record((entry.raw_name, b"json"), KIND_DECLARE_TOPIC, topic=entry.number)
+            if not self._ring.push(record):
+                return None
+            entry.mark_declared()
+        return int(entry.number)
+
+    def _push_transaction(self, session: Session, prepared: Prepared) -> None:
+        command, wire = prepared.command, session.wire
+        assert command.publishes is not None
+        assert isinstance(wire, ConsumerWire)
+        queue, results = self._declared(self._names[command.queue]), self._declared(RESULTS)
+        if queue is None or results is None:
+            return
+        name, first = wire.consumer.name, command.sequence
+        bodies = [
+            json.dumps({"id": f"{name}:{first + place}", "k": place % KINDS, "p": place}).encode()
+            for place in range(1, command.publishes + 1)
+        ]
+        publisher = publisher_id(name)
+        record = ring_transaction(
+            (session.slot, session.serial),
+            publisher,
+            first,
+            queue,
+            prepared.messages,
+            [(results, body) for body in bodies],
+        )
+        if session.ingress.storage_refuses(len(record), first):
+            self.end(session)  # the consumer sends it again
+            return
+        if not self._ring.push(record):
+            return
+        del self._prepared[session.serial]
+        self._watch.commanded(command)
+        self._watch.transacted(publisher, first)
+        session.ingress.note_transaction(str(first).encode(), first, command.publishes)
+        self._answers.setdefault(session.serial, Answers(session)).made.expect()
 
     def push_prepared(self, session: Session) -> None:
         """Push the session's prepared command into the ring, if there is room."""
@@ -182,6 +264,9 @@ class QueueTransport(Transport):
         if prepared is None or self._control_waiting:
             return
         command = prepared.command
+        if command.publishes is not None:
+            self._push_transaction(session, prepared)
+            return
         entry = self._topics.entry(self._names[command.queue], "json")
         if not entry.declared:
             record = control_record((entry.raw_name, b"json"), KIND_DECLARE_TOPIC, topic=entry.number)
@@ -220,6 +305,10 @@ class QueueTransport(Transport):
     def work(self) -> None:
         super().work()
         durable = self.durable()
+        consumed, written = self.consumed(), self.written()
+        self._take_answers()
+        for answers in list(self._answers.values()):
+            answers.made.advance(consumed, written, durable)
         while self._batches and self._batches[0].durable_needed <= durable:
             batch = self._batches.popleft()
             for delivery in batch.deliveries:
@@ -285,8 +374,11 @@ class QueueTransport(Transport):
             self._batches.append(Batch(needed, deliveries, barriers))
             return
         message: Any = control_payload(record)
-        kind, _, _, *rest = message
-        if kind == "queue_evaluate":
+        kind, _, serial, *rest = message
+        if kind == "transaction_refused":
+            if serial in self._answers:
+                self._answers[serial].made.refused(*rest)
+        elif kind == "queue_evaluate":
             number, queue, key = rest
             self._cursors[number] = Cursor(queue, key)
         elif kind == "queue_evaluated_enough":

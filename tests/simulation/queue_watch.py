@@ -145,6 +145,7 @@ class QueueWatch:
         self.owners: dict[int, str] = {}
         """By publisher id: the names of consumers."""
         self.run: Run
+        self._transactions: set[tuple[int, int]] = set()  # publisher id and first sequence
         self._numbers = 0
         self._now_ns = 0
         self._said: dict[tuple[Name, int], int] = {}  # the number of commands for each message and action
@@ -193,6 +194,10 @@ class QueueWatch:
         """A transport announces the end of a subscription."""
         if number in self.run.subscribers:
             self.run.subscribers[number].is_over = True
+
+    def transacted(self, publisher: int, sequence: int) -> None:
+        """The command with that sequence is a transaction."""
+        self._transactions.add((publisher, sequence))
 
     def commanded(self, command: Command) -> None:
         """A command about messages has been pushed into a ring."""
@@ -444,6 +449,9 @@ class QueueWatch:
             assert left.action == action
             assert (name, action) in self._said, f"{left}: no client sent this command"
             assert action == ACKNOWLEDGE or plan.at_least_once
+            if (left.publisher_id, left.sequence) in self._transactions:
+                assert left.message is not None, f"{left}: it was gone, and the transaction was not refused"
+                assert not self._is_of_another(name, left.publisher_id), f"{left}"
             assert plan.config.leasing != "strict" or not self._is_of_another(name, left.publisher_id), (
                 f"{left}"
             )

@@ -21,7 +21,7 @@ from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.core import queues as core_queues
 from tests.simulation.checks import Entry
 from tests.simulation.consumers import Command, Consumer, ConsumerWire
-from tests.simulation.queue_log import Bookmark, Message
+from tests.simulation.queue_log import KIND_ACKNOWLEDGEMENT, KIND_TRANSACTION_REFUSED, Bookmark, Message
 from tests.simulation.queue_plans import KINDS, QueuePublisher, make_plans
 from tests.simulation.queue_transports import QueueTransport
 from tests.simulation.queue_watch import QueueWatch
@@ -93,6 +93,7 @@ class QueueWorld(World):
         for consumer in self.consumers:
             self.watch.owners[publisher_id(consumer.name)] = consumer.name
             self.watch.owners[derived_publisher_id(consumer.name, NAME)] = consumer.name
+        self.others = set(self.watch.owners)
         # Whatever the weights of the other actions in this world, ordinary work goes on.
         self._weights[self._bustle] = sum(self._weights.values()) / 4
         self._counters: bytes | mmap.mmap = b""
@@ -233,7 +234,7 @@ class QueueWorld(World):
             wire = end[1].wire
             command = wire.next_command()
             if command is not None and end[0].prepare(end[1], command):
-                wire.next_sequence = command.sequence + 1
+                wire.sent(command)
 
     def _bustle(self) -> None:
         if self.chance.random() < 0.3:
@@ -386,8 +387,37 @@ class QueueWorld(World):
 
     def _check(self) -> list[Entry]:
         entries = super()._check()
+        self._check_transactions()
         self._check_queues()
         return entries
+
+    def _check_transactions(self) -> None:
+        """Check that each transaction is in the log whole, or not at all, as its client was told."""
+        log = self.server.log
+        cursor, end = log.cursor(), self.server.runtime.control.watermarks()[0]
+        is_whole = cursor.place()[0] == 0  # no journal was removed
+        found: dict[tuple[int, int], int] = {}
+        while (record := cursor.step(end)) is not None:
+            if record.publisher_id in self.others:
+                found[record.publisher_id, record.sequence] = record.kind
+        for consumer in self.consumers:
+            publisher = publisher_id(consumer.name)
+            for command in consumer.transactions:
+                assert command.publishes is not None
+                last = command.sequence + command.publishes
+                kinds = [found.get((publisher, number)) for number in range(command.sequence, last + 1)]
+                entered = [KIND_ACKNOWLEDGEMENT] + [1] * command.publishes
+                absent = [None] * command.publishes
+                assert kinds in (entered, [*absent, None], [*absent, KIND_TRANSACTION_REFUSED]), (
+                    command,
+                    kinds,
+                )
+                if command in consumer.accepted:
+                    assert kinds == entered or not is_whole, (
+                        f"{consumer.name}: {command} was promised: {kinds}"
+                    )
+                if command in consumer.rejected:
+                    assert kinds != entered, f"{consumer.name}: {command} was refused"
 
     # The end
 

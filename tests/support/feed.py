@@ -53,13 +53,15 @@ class Feeder:
         self._begin(publishers, ring_bytes, queues, 1)
 
     @classmethod
-    def over(cls, earlier: "Feeder", journal: LogWriter) -> "Feeder":
+    def over(
+        cls, earlier: "Feeder", journal: LogWriter, queues: tuple[LogAdapter, QueueTopics] | None = None
+    ) -> "Feeder":
         """A core after a restart, which goes on in the journal of an earlier one with that writer."""
         made = cls.__new__(cls)
         made.journal_storage = earlier.journal_storage
         made.transient_storage = earlier.transient_storage
         made.journal = journal
-        made._begin(4, RING_BYTES, None, earlier.sequencer.next_txid)
+        made._begin(4, RING_BYTES, queues, earlier.sequencer.next_txid)
         return made
 
     def _begin(

@@ -23,6 +23,7 @@ from amps._core.journal.record cimport (
     KIND_NONE,
     KIND_PUBLISH,
     KIND_TOPIC,
+    KIND_TRANSACTION,
     RECORD_HEADER_BYTES,
     TOPIC_PREFIX_BYTES,
     RecordHeader,
@@ -229,6 +230,9 @@ cdef class RecordColumns:
             if record.kind == KIND_END_OF_FILE:
                 self.offset += align8(record.length)
                 return STOP_FINISHED
+            if record.kind == KIND_TRANSACTION:
+                self.offset += align8(record.length)
+                continue
             self.records_read += 1
             kind = shown_kind(record)
             wanted = self.is_wanted(record, kind)

@@ -43,7 +43,7 @@ COLUMNS = (
 )
 KINDS = {
     1: "publish", 2: "delta_publish", 3: "sow_delete", 4: "queue_acknowledgement", 5: "queue_expiry",
-    6: "ownership_transfer", 7: "checkpoint", 8: "noop",
+    6: "ownership_transfer", 7: "checkpoint", 8: "noop", 20: "transaction_refused",
 }
 
 # By kind; the first name is for kinds that this format does not define.

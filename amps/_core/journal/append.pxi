@@ -13,6 +13,9 @@
 #     finish_file(number, index: IndexBuilder | None)
 #         note that no more bytes are written to that file
 #
+# The records of refused transactions form a third chain. The end-of-file record has the offset of the last one in place
+# of a sequence; it has no publisher.
+#
 # Invariant: a topic has a topic record in a file before the first message of the topic there, and a name has a name
 # record before the first record that uses its id. The topic records of a file form a chain that readers follow
 # backwards from the last one, whose offset is in the index. The name records form a chain of the same kind.
@@ -23,6 +26,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+from amps._core.journal.reader import FORMAT_VERSION as _FORMAT_VERSION
 from amps._core.journal.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
@@ -62,6 +66,8 @@ cdef class LogWriter:
         self.next_topic_id = 0
         self.last_topic_offset = 0
         self.last_name_offset = 0
+        self.last_refused_offset = 0
+        self.version = _FORMAT_VERSION
         self.name_ids = set()
 
     def __dealloc__(self):
@@ -72,10 +78,11 @@ cdef class LogWriter:
         self._use_file(number, start_position, 0, first_txid)
 
     def resume(self, uint64_t number, uint64_t start_position, uint64_t size, uint64_t position, IndexBuilder index,
-               uint32_t topic_count, name_ids=()):
+               uint32_t topic_count, name_ids=(), uint64_t last_refused_offset=0, uint32_t version=_FORMAT_VERSION):
         """Continue in a file that recovery has scanned and whose storage is open already.
 
-        The file has topic records for `topic_count` topics and name records for `name_ids`.
+        The file has topic records for `topic_count` topics and name records for `name_ids`. last_refused_offset: file
+        offset of its last record of a refused transaction, 0 = none. version: its format.
         """
         self.number = number
         self.start_position = start_position
@@ -86,6 +93,8 @@ cdef class LogWriter:
         self.last_topic_offset = index.last_topic_offset if index is not None else 0
         self.last_name_offset = index.last_name_offset if index is not None else 0
         self.name_ids = set(name_ids)
+        self.last_refused_offset = last_refused_offset
+        self.version = version
         self.has_file = True
 
     def note_topic(self, uint32_t topic, uint32_t topic_id):
@@ -121,6 +130,8 @@ cdef class LogWriter:
         self.next_topic_id = 0
         self.last_topic_offset = 0
         self.last_name_offset = 0
+        self.last_refused_offset = 0
+        self.version = _FORMAT_VERSION
         self.name_ids = set()
         self.has_file = True
         return 0
@@ -139,6 +150,7 @@ cdef class LogWriter:
         record.position = self.position
         record.txid = txid
         record.timestamp_ns = now_ns
+        record.sequence = self.last_refused_offset
         record.durable_position = durable
         record.expiration_s = NO_EXPIRATION
         record.kind = KIND_END_OF_FILE

@@ -27,6 +27,7 @@ from amps._core.journal.record cimport (
     KIND_END_OF_FILE,
     KIND_NAME,
     KIND_TOPIC,
+    KIND_TRANSACTION,
     RECORD_HEADER_BYTES,
     RecordHeader,
     align8,
@@ -231,7 +232,7 @@ cdef class LogCursor:
     cdef const RecordHeader* next(self, uint64_t limit) except? NULL:
         """The record at the cursor, or NULL at the limit or where the cursor `waits`.
 
-        Topic, name and end-of-file records are processed here and not returned.
+        Topic, name, transaction and end-of-file records are processed here and not returned.
         """
         cdef const RecordHeader* record
         cdef uint64_t offset
@@ -268,7 +269,7 @@ cdef class LogCursor:
                 self.file.learn_topic(record, self.directory.resolver)
                 self.position += align8(record.length)
                 continue
-            if record.kind == KIND_NAME:
+            if record.kind == KIND_NAME or record.kind == KIND_TRANSACTION:
                 self.position += align8(record.length)
                 continue
             if record.kind == KIND_END_OF_FILE:

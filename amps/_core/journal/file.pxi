@@ -28,6 +28,7 @@ from amps._core.journal.record cimport (
     KIND_END_OF_FILE,
     KIND_NAME,
     KIND_TOPIC,
+    KIND_TRANSACTION_REFUSED,
     NAME_PREFIX_BYTES,
     RECORD_HEADER_BYTES,
     TOPIC_PREFIX_BYTES,
@@ -36,6 +37,7 @@ from amps._core.journal.record cimport (
     record_parts_fit,
     record_payload,
     record_sound,
+    refused_transaction,
 )
 
 cdef extern from "sys/mman.h" nogil:
@@ -62,7 +64,7 @@ FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
 END_OF_FILE_KIND = KIND_END_OF_FILE
 FORMAT_VERSION = 3             # of new files
-VERSION_READ_MIN = 2           # without delays: files of this version are read, too
+VERSION_READ_MIN = 2           # without delays and transactions: files of this version are read, too
 MAGIC = b"AMPSOJNL"
 
 
@@ -144,6 +146,12 @@ def read_file_header(page, path):
         header.file_number, header.file_size, header.start_position, header.first_txid,
         (<const char*>header.instance_name)[: header.instance_name_length].decode(), header.state == FILE_IN_USE,
     )
+
+
+def header_version(page):
+    """The format version in a file header that `read_file_header` has checked."""
+    cdef const unsigned char[::1] view = page
+    return (<const FileHeader*>&view[0]).version
 
 
 def checksum(data):
@@ -379,18 +387,48 @@ cdef class LogFile:
             offset = (<const uint64_t*>record_payload(record))[0]
         return found
 
+    def refused_transactions(self, uint64_t end_offset):
+        """[(publisher id, first sequence, last sequence)] of the refused transactions of a full file, oldest first.
+
+        end_offset: the offset of its end-of-file record. Raises LogDamaged, LogUnreadable.
+        """
+        cdef const RecordHeader* record = self.record_at(end_offset)
+        cdef uint64_t offset
+        if (
+            record.kind != KIND_END_OF_FILE or not record_parts_fit(record) or record.length > self.size - end_offset
+            or not record_sound(record)
+        ):
+            raise LogDamaged(self.path, end_offset, "no end-of-file record where one must be")
+        offset = record.sequence
+        found = []
+        while offset:
+            if offset >= end_offset:
+                raise LogDamaged(self.path, end_offset, "the chain of refused transactions leads beyond its file")
+            record = self.chained(offset, KIND_TRANSACTION_REFUSED)
+            found.append((record.publisher_id, refused_transaction(record).sequence, record.sequence))
+            offset = refused_transaction(record).previous
+        found.reverse()
+        return found
+
     cdef const RecordHeader* chained(self, uint64_t offset, uint16_t kind) except NULL:
-        """The checked topic or name record at an offset of a chain. A chain only leads backwards. Raises LogDamaged."""
+        """The checked record of a kind at an offset of its chain. A chain only leads backwards. Raises LogDamaged."""
         cdef const RecordHeader* record = self.record_at(offset)
         if (
             record.kind != kind or not record_parts_fit(record) or record.length > self.size - offset
             or not record_sound(record)
-            or not (name_record_fits(record) if kind == KIND_NAME else topic_record_fits(record))
+            or not fits_chain(record)
             or (<const uint64_t*>record_payload(record))[0] >= offset
         ):
-            chain = "name" if kind == KIND_NAME else "topic"
+            chain = {KIND_NAME: "name", KIND_TOPIC: "topic"}.get(kind, "refused transaction")
             raise LogDamaged(self.path, offset, f"{chain} chain meets a record that is no intact {chain} record")
         return record
+
+
+cdef bint fits_chain(const RecordHeader* record) noexcept nogil:
+    """True if the payload of a chained record adds up."""
+    if record.kind == KIND_TRANSACTION_REFUSED:
+        return refused_transaction(record) != NULL
+    return name_record_fits(record) if record.kind == KIND_NAME else topic_record_fits(record)
 
 
 cdef tuple topic_of_record(const RecordHeader* record):

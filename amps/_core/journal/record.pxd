@@ -17,6 +17,8 @@ cdef enum:
     TOPIC_PREFIX_BYTES = 24            # bytes of a topic record's payload before its two texts
     NAME_PREFIX_BYTES = 24             # bytes of a name record's payload before its text
     NAME_BYTES_MAX = 65536
+    TRANSACTION_BYTES = 96             # a transaction record, before the records of its group
+    REFUSED_BYTES = 96                 # a record of a refused transaction
     RECORD_BYTES_MAX = 0x10000000      # 256 MiB: the largest message with room for its header
     NO_EXPIRATION = 0xFFFFFFFF
 
@@ -35,6 +37,8 @@ cdef enum RecordKind:
     KIND_TOPIC = 16                # names a topic id; once per file and topic, before its first use
     KIND_END_OF_FILE = 17          # last record of a full file: the log continues in the next file
     KIND_NAME = 18                 # gives the text of a name id; once per file and name, before its first use
+    KIND_TRANSACTION = 19          # the records of the group behind it are one transaction: all or nothing
+    KIND_TRANSACTION_REFUSED = 20  # a transaction without effect; its sequences are used
     KIND_FIRST_CONTROL = 256
     KIND_DECLARE_TOPIC = 257       # transport-local topic number, name and message type
     KIND_LOGON = 258
@@ -71,6 +75,21 @@ cdef packed struct RecordHeader:
     uint16_t extension_length      # bytes of the extension area; 0 in most records
     uint32_t payload_length
     # then: extension area, correlation id, user id, sow key, payload; padded with zeros to a multiple of 8
+
+
+# The payload of a transaction record. Its group follows at once, in the same file. The group is an acknowledgement
+# (KIND_QUEUE_ACKNOWLEDGEMENT), then publishes. Recovery keeps all of a group or nothing. In a ring, the length of the
+# record covers the group as well.
+cdef packed struct TransactionGroup:
+    uint64_t bytes                 # of the records of the group, with their padding
+    uint32_t count                 # of these records
+    uint32_t unused
+
+
+# The payload of the record of a refused transaction. Its bookmark has the last sequence of the transaction.
+cdef packed struct RefusedTransaction:
+    uint64_t previous              # file offset of the previous such record in the file; 0 = none
+    uint64_t sequence              # the first sequence of the transaction, by which it is known
 
 
 # The extension area is a sequence of elements without gaps: tag (2 bytes), length of the value (2 bytes), value. Each
@@ -180,6 +199,23 @@ cdef inline uint64_t record_expiry_ns(const RecordHeader* record) noexcept nogil
     return record.timestamp_ns + <uint64_t>record.expiration_s * 1_000_000_000
 
 
+cdef inline const TransactionGroup* transaction_group(const RecordHeader* record) noexcept nogil:
+    """The payload of a transaction record in a journal; NULL: the record is malformed."""
+    cdef const TransactionGroup* group = <const TransactionGroup*>(<const uint8_t*>record + RECORD_HEADER_BYTES)
+    if record.length != TRANSACTION_BYTES or record.payload_length != sizeof(TransactionGroup):
+        return NULL
+    if group.bytes % 8 or group.bytes < <uint64_t>group.count * RECORD_HEADER_BYTES:
+        return NULL
+    return group
+
+
+cdef inline const RefusedTransaction* refused_transaction(const RecordHeader* record) noexcept nogil:
+    """The payload of the record of a refused transaction; NULL: the record is malformed."""
+    if record.length != REFUSED_BYTES or record.payload_length != sizeof(RefusedTransaction):
+        return NULL
+    return <const RefusedTransaction*>(<const uint8_t*>record + RECORD_HEADER_BYTES)
+
+
 cdef inline uint32_t record_checksum(const RecordHeader* record) noexcept nogil:
     return crc32c(<const uint8_t*>record + 8, record.length - 8)
 
@@ -234,7 +270,7 @@ cdef enum FileState:
 
 cdef packed struct FileHeader:
     char magic[8]                  # "AMPSOJNL"
-    uint32_t version               # 3; 2 of files without delayed messages
+    uint32_t version               # FORMAT_VERSION; files from VERSION_READ_MIN on are read
     uint32_t checksum              # CRC32C of bytes 16 to 16 + header_length
     uint32_t header_length         # bytes covered by the checksum
     uint32_t state                 # FileState

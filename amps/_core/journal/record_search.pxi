@@ -8,7 +8,8 @@
 # describes the damage there, or is None if the rest of the file is zeros, as in a journal in use. Lengths in the file
 # are used only after a check against the file's size, so a walk ends whatever the bytes are.
 #
-# Topic, name and end-of-file records are bookkeeping of the file. All others are *entries*, numbered from 0.
+# Topic, name, transaction and end-of-file records are bookkeeping of the file. All others are *entries*, numbered from
+# 0. The entries of a transaction's group know their place in it.
 
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.exc cimport PyErr_CheckSignals
@@ -29,8 +30,10 @@ from amps._core.journal.record cimport (
     KIND_NAME,
     KIND_NOOP,
     KIND_TOPIC,
+    KIND_TRANSACTION,
     RECORD_HEADER_BYTES,
     TOPIC_PREFIX_BYTES,
+    TransactionGroup,
     RecordHeader,
     align8,
     extension_word,
@@ -42,6 +45,7 @@ from amps._core.journal.record cimport (
     record_sound,
     record_sow_key,
     record_user_id,
+    transaction_group,
 )
 
 cdef extern from "string.h" nogil:
@@ -192,6 +196,7 @@ cdef class RecordWalker:
     cpdef bint next_match(self) except -1:
         """Move to the next entry that matches. Return False if there is none before the end or a problem."""
         cdef const RecordHeader* record
+        cdef const TransactionGroup* group
         cdef uint8_t flags
         while True:
             record = self._step()
@@ -207,6 +212,18 @@ cdef class RecordWalker:
                 _, name_id, text = name_of_record(record)
                 self.names[name_id] = text
                 continue
+            if record.kind == KIND_TRANSACTION:
+                group = transaction_group(record)
+                if group == NULL:
+                    return self._fail(self.offset, "malformed transaction record")
+                self._group_offset = self.offset
+                self._group_count = group.count
+                self._group_place = 0
+                continue
+            if self._group_place < self._group_count:
+                self._group_place += 1
+            else:
+                self._group_count = self._group_place = 0
             if record.kind == KIND_END_OF_FILE:
                 self.finished = True
                 self._done = True
@@ -260,6 +277,7 @@ cdef class RecordWalker:
             previous if previous else None,
             record_client_id(record),
             extension_word(record, EXTENSION_DELIVER_AT, 0) or None,
+            (self._group_place, self._group_count) if self._group_count else None,
         )
 
     cdef const RecordHeader* current(self) noexcept:

@@ -2,6 +2,9 @@
 #
 # Unlike a cursor (journal/cursor.pxi), a scan does not raise at a record that is not intact. It stops there, and
 # reports the records before the damage and the intact records beyond it. It can build the file's index on its way.
+#
+# The records of a transaction's group count as intact only together: a group that is cut off or damaged ends the scan
+# before its transaction record.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -12,11 +15,16 @@ from amps._core.journal.record cimport (
     KIND_END_OF_FILE,
     KIND_NAME,
     KIND_TOPIC,
+    KIND_TRANSACTION,
+    KIND_TRANSACTION_REFUSED,
     RECORD_HEADER_BYTES,
     RecordHeader,
+    TransactionGroup,
     align8,
     record_plausible,
     record_sound,
+    refused_transaction,
+    transaction_group,
 )
 
 cdef enum:
@@ -34,11 +42,13 @@ class ScanResult:
     last_txid: the highest transaction id. last_bookmark: the bookmark of the last message. record_count: the number of
     intact records before any damage. valid_after: file offset of the first intact record beyond the damage, 0 = none.
     topics: [(topic, message type)] by topic id. name_ids: the set of name ids with name records in the file.
+    refused: [(publisher id, first sequence, last sequence)] of the refused transactions. last_refused_offset: file
+    offset of the last of their records, 0 = none.
     """
 
     __slots__ = (
-        "damaged", "durable_position", "end_offset", "finished", "last_bookmark", "last_txid", "name_ids",
-        "record_count", "topics", "valid_after",
+        "damaged", "durable_position", "end_offset", "finished", "last_bookmark", "last_refused_offset",
+        "last_txid", "name_ids", "record_count", "refused", "topics", "valid_after",
     )
 
 
@@ -77,6 +87,8 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
     result.valid_after = 0
     result.topics = []
     result.name_ids = set()
+    result.refused = []
+    result.last_refused_offset = 0
     memset(&scan, 0, sizeof(Scan))
     scan.offset = FILE_HEADER_BYTES
     report_at = step
@@ -103,6 +115,19 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
             if not name_record_fits(record):
                 break
             result.name_ids.add(name_of_record(record)[1])
+            take_record(&scan, record)
+        if found == FOUND_GROUP:
+            if not group_is_whole(record, start_position, size, scan.record_offset, data, file):
+                break
+            if file is not None and file.frames is not None:
+                # The check may have released the frame of the transaction record.
+                ready = file.ready_at(scan.record_offset)
+            take_record(&scan, record)
+        if found == FOUND_REFUSED:
+            if refused_transaction(record) == NULL:
+                break
+            result.refused.append((record.publisher_id, refused_transaction(record).sequence, record.sequence))
+            result.last_refused_offset = scan.record_offset
             take_record(&scan, record)
         if found == FOUND_END_OF_FILE:
             result.finished = True
@@ -174,6 +199,8 @@ cdef enum Found:
     FOUND_RECORDS                  # only records before `end`
     FOUND_TOPIC                    # a topic record, which the caller takes or rejects
     FOUND_NAME                     # a name record, which the caller takes or rejects
+    FOUND_GROUP                    # a transaction record, which the caller takes if its group is whole
+    FOUND_REFUSED                  # the record of a refused transaction, which the caller takes or rejects
     FOUND_END_OF_FILE
     FOUND_DAMAGE                   # no intact record
     FOUND_MISSING                  # a record that is not in memory as a whole
@@ -203,6 +230,10 @@ cdef Found scan_records(
             return FOUND_TOPIC
         if record.kind == KIND_NAME:
             return FOUND_NAME
+        if record.kind == KIND_TRANSACTION:
+            return FOUND_GROUP
+        if record.kind == KIND_TRANSACTION_REFUSED:
+            return FOUND_REFUSED
         take_record(scan, record)
         if record.kind == KIND_END_OF_FILE:
             return FOUND_END_OF_FILE
@@ -231,6 +262,36 @@ cdef Found search_records(
                 continue
         scan.offset += 8
     return FOUND_RECORDS
+
+
+cdef bint group_is_whole(
+    const RecordHeader* transaction, uint64_t start_position, uint64_t size, uint64_t offset, const uint8_t* data,
+    LogFile file,
+) except -1:
+    """True if all records of the group behind a sound transaction record, at a file offset, are intact."""
+    cdef const TransactionGroup* group = transaction_group(transaction)
+    cdef const RecordHeader* record
+    cdef uint64_t at = offset + align8(transaction.length)
+    cdef uint64_t end
+    cdef uint32_t left
+    if group == NULL or at > size or group.bytes > size - at:
+        return False
+    end = at + group.bytes
+    left = group.count
+    if file is not None and file.frames is None:
+        file.need(at, group.bytes)
+    while left:
+        if end - at < RECORD_HEADER_BYTES:
+            return False
+        if file is None or file.frames is None:
+            record = <const RecordHeader*>(data + at)
+        else:
+            record = file.record_at(at)
+        if not record_plausible(record, start_position + at, end - at) or not record_sound(record):
+            return False
+        at += align8(record.length)
+        left -= 1
+    return at == end
 
 
 cdef inline void take_record(Scan* scan, const RecordHeader* record) noexcept nogil:
@@ -284,7 +345,7 @@ def check_records(LogFile file, uint64_t offset, uint64_t bytes_max):
             found = scan_records(&scan, file.data, file.start_position, size, ready, end)
         if found == FOUND_MISSING:
             ready = file.ready_at(scan.offset)
-        elif found == FOUND_TOPIC or found == FOUND_NAME:
+        elif found not in (FOUND_RECORDS, FOUND_END_OF_FILE, FOUND_DAMAGE):
             take_record(&scan, <const RecordHeader*>(file.data + scan.record_offset))
         else:
             return scan.offset, found == FOUND_END_OF_FILE

@@ -47,6 +47,9 @@ cdef class RecordWalker:
     cdef uint64_t _current_bytes    # length of the current record with its padding; 0 = before the first record
     cdef uint64_t _current_txid
     cdef uint64_t _current_entry_bytes
+    cdef uint64_t _group_offset     # file offset of the last transaction record
+    cdef uint32_t _group_count      # records of its group; 0 = the current record is in no group
+    cdef uint32_t _group_place      # place of the current record in the group, from 1
     cdef bint _source_ended
     cdef bint _done
     cdef uint8_t* _topic_flags

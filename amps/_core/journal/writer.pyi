@@ -96,6 +96,8 @@ class LogWriter:
     def size(self) -> int: ...
     @property
     def position(self) -> int: ...
+    @property
+    def version(self) -> int: ...
     def open_first(self, number: int, start_position: int, first_txid: int) -> None: ...
     def resume(
         self,
@@ -106,6 +108,8 @@ class LogWriter:
         index: IndexBuilder | None,
         topic_count: int,
         name_ids: Iterable[int] = (),
+        last_refused_offset: int = 0,
+        version: int = ...,
     ) -> None: ...
     def note_topic(self, topic: int, topic_id: int) -> None: ...
 
@@ -118,6 +122,8 @@ class ScanResult:
     last_txid: int
     name_ids: set[int]
     record_count: int
+    refused: list[tuple[int, int, int]]
+    last_refused_offset: int
     topics: list[tuple[str, str]]
     valid_after: int
 

@@ -40,6 +40,9 @@ them with `CoreLink.push_control` (`amps/server/shared/core_link.py`). From stat
 record has a token, the core answers with the counts: `_acknowledge` appends to `replies`, `CoreTurns` pushes them into
 the egress ring, and `Acknowledging.counted` receives them.
 
+A transaction of a worker takes the same way (`wire/transactions.pxi`, `sequencer/transactions.pxi`). The queues only
+tell whether all its messages are leased to the connection (`LogAdapter.holds`), and then acknowledge them.
+
 What may not live here: sockets, and in each module:
 
 - `engine` and `manager`: I/O and clocks. The caller passes the time, maps the memory of the slots, and carries out the

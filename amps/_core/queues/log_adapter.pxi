@@ -7,8 +7,9 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
-from amps._core.queues.engine cimport NewMessage, Queue, Removal
+from amps._core.queues.engine cimport Membership, NewMessage, Queue, Removal
 from amps._core.journal.queue_records cimport (
+    QUEUE_ACKNOWLEDGE,
     QUEUE_DELAYED,
     QUEUE_EXPIRE,
     QueueAcknowledgementHeader,
@@ -18,6 +19,7 @@ from amps._core.journal.queue_records cimport (
     QueueMatch,
     QueueMatchesHeader,
 )
+from amps._core.queues.slots cimport NO_SLOT, SLOT_LEASED
 from amps._core.journal.record cimport (
     EXTENSION_DELIVER_AT,
     KIND_QUEUE_ACKNOWLEDGEMENT,
@@ -111,6 +113,39 @@ cdef class LogAdapter:
             <const QueueEntry*>(header + 1),
             self.last_sequence,
         )
+
+    cdef bint holds(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1:
+        """Whether all messages of a transaction's acknowledgement are leased to a client now (the fence).
+
+        Raises ValueError for a malformed record, such as one whose entries are not in the order of the log.
+        """
+        cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
+        cdef const QueueEntry* entries = <const QueueEntry*>(header + 1)
+        cdef Queue tracked = self.manager.shared.queues[queue]
+        cdef Membership holder
+        cdef uint64_t before = 0
+        cdef uint32_t at
+        cdef uint32_t slot
+        if (
+            record.payload_length < sizeof(QueueAcknowledgementHeader)
+            or record.payload_length != sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
+            or header.action != QUEUE_ACKNOWLEDGE or header.count == 0
+        ):
+            raise ValueError("a transport pushed a transaction whose acknowledgement is malformed")
+        for at in range(header.count):
+            if entries[at].position == 0:
+                return False  # it is not in the log
+        for at in range(header.count):
+            if entries[at].position <= before:
+                raise ValueError("a transport pushed a transaction that acknowledges a message twice")
+            before = entries[at].position
+            slot = tracked.find(entries[at].position, entries[at].slot)
+            if slot == NO_SLOT or tracked.slots[slot].state != SLOT_LEASED:
+                return False
+            holder = tracked.holder_of(slot)
+            if holder.subscriber.client != client:
+                return False
+        return True
 
     cdef uint32_t acknowledge(
         self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,

@@ -35,6 +35,7 @@ from amps._core.journal.record cimport (
     KIND_QUEUE_SUBSCRIBE,
     KIND_QUEUE_UNSUBSCRIBE,
     KIND_SPILLED_PUBLISH,
+    KIND_TRANSACTION,
     NAME_CLIENT,
     NAME_PREFIX_BYTES,
     RECORD_HEADER_BYTES,
@@ -65,7 +66,8 @@ cdef class Sequencer:
     journal: LogWriter of the journal; None without a transaction log. transient: LogWriter for topics that are not
     recorded. is_logged(topic, message_type): whether the journal records the topic. open_spill(token): maps the file of
     a message that was too large for its ring. next_txid: the first transaction id to assign. publishers: {publisher id:
-    highest sequence} from recovery. queues: a tuple of a LogAdapter and an object with `feeds` and `queue` of
+    highest sequence} from recovery. refused: {publisher id: first sequences of its refused transactions}, from there
+    too. queues: a tuple of a LogAdapter and an object with `feeds` and `queue` of
     amps.config.queue_topics; None: no queues.
     """
 
@@ -95,6 +97,7 @@ cdef class Sequencer:
     cdef readonly uint64_t accepted
     cdef readonly uint64_t duplicates
     cdef readonly uint64_t fenced
+    cdef dict refused              # publisher id -> {first sequence: None} of its refused transactions
     cdef uint64_t _refused_from_bytes  # the journal refuses records of that length or more
     cdef uint64_t acknowledged     # queue messages acknowledged in this turn, in the current ring
     cdef bint removals_recorded    # since the last deliveries were taken
@@ -107,7 +110,8 @@ cdef class Sequencer:
         self.publishers = NULL
 
     def __init__(
-        self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns, queues=None
+        self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns, queues=None,
+        refused=None,
     ):
         self.transient = transient
         self.open_spill = open_spill
@@ -116,6 +120,9 @@ cdef class Sequencer:
         self.accepted = 0
         self.duplicates = 0
         self.fenced = 0
+        self.refused = {}
+        for publisher, sequences in (refused or {}).items():
+            self.refused[publisher] = dict.fromkeys(sequences)
         self._refused_from_bytes = NOTHING_REFUSED
         self.acknowledged = 0
         self.removals_recorded = False
@@ -226,6 +233,10 @@ cdef class Sequencer:
         """Highest sequence seen of a publisher, 0 = none."""
         cdef uint64_t* place = self.publisher_map.find(publisher_id)
         return self.publishers[place[0]].last_sequence if place != NULL else 0
+
+    def refused_transactions(self):
+        """{publisher id: [first sequence]} of the refused transactions, for any thread."""
+        return {publisher: list(sequences) for publisher, sequences in list(self.refused.items())}
 
     # --- sessions -------------------------------------------------------------------------------------
 
@@ -390,17 +401,20 @@ cdef class Sequencer:
         return 0
 
     cdef int take(self, RecordHeader* record, TransportState state) except -1:
-        """Accept, drop or refuse one message or acknowledgement."""
+        """Accept, drop or refuse one message, acknowledgement or transaction."""
         cdef uint32_t slot = <uint32_t>record.position
         cdef uint32_t serial = <uint32_t>(record.position >> 32)
         cdef Session* session = state.session(slot)
-        cdef Topic topic = state.topics[record.topic_id]
+        cdef Topic topic
         cdef LogWriter writer
         cdef Publisher* publisher = NULL
         cdef uint64_t need
         cdef bint new_topic
         cdef bint new_name
         cdef bint enters
+        if record.kind == KIND_TRANSACTION:
+            return take_transaction(self, record, state)
+        topic = <Topic>state.topics[record.topic_id]
         if not record_parts_fit(record) or not extension_fits(record):
             # Every reader would take it for damage. A stopped core is better than an unreadable log.
             raise ValueError("a transport pushed a record whose parts do not add up to its length")

@@ -1,5 +1,5 @@
 import mmap
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from typing import Literal, Protocol
 
 from amps._core.journal.writer import LogWriter
@@ -9,13 +9,16 @@ from amps._core.shm.memory import ControlPage, Ring
 _LogonReply = tuple[Literal["logon"], int, int, bool, int, int]
 _KickReply = tuple[Literal["kick"], int, int, str, str]
 _RefusedReply = tuple[Literal["refused"], int, int]
-Reply = _LogonReply | _KickReply | _RefusedReply
+_TransactionRefusedReply = tuple[Literal["transaction_refused"], int, int, int]
+Reply = _LogonReply | _KickReply | _RefusedReply | _TransactionRefusedReply
 
 class _QueueTopics(Protocol):
     """The interface of the class in amps.config.queue_topics."""
 
     def feeds(self, topic: str, message_type: str) -> tuple[int, ...]: ...
     def queue(self, name: str, message_type: str) -> int | None: ...
+
+REFUSED_TRANSACTIONS_MAX: int
 
 class Topic:
     @property
@@ -42,6 +45,7 @@ class Sequencer:
         publishers: Mapping[int, int],
         now_ns: int,
         queues: tuple[LogAdapter, _QueueTopics] | None = None,
+        refused: Mapping[int, Iterable[int]] | None = None,
     ) -> None: ...
     @property
     def journal(self) -> LogWriter | None: ...
@@ -58,6 +62,7 @@ class Sequencer:
     def attach_transport(self, index: int, ring: Ring) -> None: ...
     def topic_number(self, topic: str, message_type: str) -> int: ...
     def last_sequence(self, publisher_id: int) -> int: ...
+    def refused_transactions(self) -> dict[int, list[int]]: ...
     @property
     def transient(self) -> LogWriter: ...
     @property

@@ -3,4 +3,5 @@
 include "../shm/layout.pxi"
 include "transport_state.pxi"
 include "sequencer.pxi"
+include "transactions.pxi"
 include "turns.pxi"

@@ -1,9 +1,9 @@
 """The protocol: from the bytes that a client sends to records in a ring.
 
 How it works. `framing` scans and builds headers and frames. `topics` finds the topics of one transport by name.
-`ingress` holds the input of one connection. It cuts frames from the received bytes, and lays out plain publishes and
-plain acknowledgements of queue messages in the ring, without a Python object. All other frames go to Python as
-commands.
+`ingress` holds the input of one connection. It cuts frames from the received bytes, and lays out plain publishes,
+acknowledgements of queue messages and transactions in the ring, without a Python object. All other frames go to Python
+as commands.
 
 What lives here: the syntax of headers, for reading and for building, and the numbers of their fields (`framing`); the
 topic table, and the facts about a message that its record holds (`topics`); receiving, laying out records of publishes

@@ -221,6 +221,14 @@ cdef class AckList:
             self.unknown -= 1
         self.entries[number].position = position
 
+    def fill_transaction_entries(self, bytearray record not None):
+        """Write the entries, which have their positions now, into the record of their transaction."""
+        cdef uint64_t length = self.count * sizeof(QueueEntry)
+        if <uint64_t>len(record) < ENTRIES_OFFSET + length:
+            raise ValueError("the record is not that of these acknowledgements")
+        qsort(self.entries, self.count, sizeof(QueueEntry), by_position)
+        memcpy(<uint8_t*><char*>record + ENTRIES_OFFSET, self.entries, length)
+
     def end_leases_of(self, LeaseTable leases, uint32_t queue):
         """Remove the leases of the acknowledged messages."""
         self.end_leases(leases, queue)

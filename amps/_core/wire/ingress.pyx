@@ -1,6 +1,7 @@
-"""The input of one connection: receiving, publishes, acknowledgements of queue messages."""
+"""The input of one connection: receiving, publishes, acknowledgements of queue messages, transactions."""
 
 include "../shm/layout.pxi"
 include "leases.pxi"
 include "acknowledgements.pxi"
 include "publishes.pxi"
+include "transactions.pxi"

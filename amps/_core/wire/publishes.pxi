@@ -3,8 +3,9 @@
 #
 # There is one Ingress per client connection. The event loop receives bytes into it; `parse` then processes the frames.
 # A plain publish is scanned, checked and laid out in the ring here, and so is a plain acknowledgement of queue messages
-# that were delivered to this connection. Any other frame (other commands, and the rarer forms of these two) is returned
-# to Python as a COMMAND. `parse` also returns when policy has to decide (a new topic, a permission, a full ring).
+# that were delivered to this connection, and a plain transaction (wire/transactions.pxi). Any other frame (other
+# commands, and the rarer forms of these) is returned to Python as a COMMAND. `parse` also returns when policy has to
+# decide (a new topic, a permission, a full ring).
 #
 # While the journal takes no messages, or no large ones, publishes to recorded topics are refused here (NO_STORAGE). If
 # the connection ends before the publisher receives the refusal, its next logon returns the last sequence in the log,
@@ -145,6 +146,7 @@ cdef class Ingress:
     cdef readonly uint64_t ack_position    # ring position after the last command with that request
     cdef readonly uint64_t ack_requests    # number of these requests
     cdef readonly uint64_t messages
+    cdef list transactions                 # in the ring and not taken over by Python: see `take_transactions`
 
     def __cinit__(self):
         self.permissions = NULL
@@ -179,6 +181,7 @@ cdef class Ingress:
         self.ack_position = 0
         self.ack_requests = 0
         self.messages = 0
+        self.transactions = None
 
     def __dealloc__(self):
         free(self.permissions)
@@ -488,6 +491,8 @@ cdef class Ingress:
             if not plain:
                 if self.leases is not None and self.ready:
                     result = self.put_acknowledgement()
+                    if result == COMMAND:
+                        result = put_transaction(self)
                     if result == RING_FULL:
                         return RING_FULL
                     if result == 0:
@@ -753,6 +758,58 @@ cdef class Ingress:
         """Note that the last of these records is in the ring. wants_ack: as for `publish_current`."""
         self.wants_ack = wants_ack
         self.note_sequence(sequence)
+
+    def transaction_record(self, AckList acks, TopicEntry queue):
+        """The current frame, a transaction returned as COMMAND, as a record for the ring (a bytearray).
+
+        acks: of distinct bookmarks; `fill_transaction_entries` completes it. queue: the declared entry of the queue's
+        name. Otherwise (result of laying out, number of the publish concerned from 0, topic of that publish).
+        """
+        cdef uint64_t length = 0
+        cdef uint32_t publishes = 0
+        cdef int result = LAYING_MALFORMED
+        cdef bytearray memory
+        topic = b""
+        drop_repeated(acks)
+        length = room_for_group(self, acks.count)
+        if length > RECORD_BYTES_MAX:
+            return LAYING_TOO_LONG, 0, topic
+        if length:
+            memory = bytearray(length)
+            result = lay_out_group(
+                self, <uint8_t*><char*>memory, acks, queue, self.given_sequence, &length, &publishes
+            )
+        if result == LAID_OUT:
+            del memory[length:]
+            return memory
+        if result >= LAYING_FIELD and part_length(&self.view, <int>FIELD_TOPIC):
+            topic = self.view.field[<int>FIELD_TOPIC].data[: self.view.field[<int>FIELD_TOPIC].length]
+        return result, publishes, topic
+
+    def empty_transaction_record(self):
+        """The record of the current frame without its group, for a transaction that the core knows already."""
+        cdef bytearray memory = bytearray(<Py_ssize_t>TRANSACTION_BYTES)
+        fill_transaction(self, <RecordHeader*><char*>memory, 0, self.given_sequence, TRANSACTION_BYTES, 0)
+        return memory
+
+    def storage_refuses(self, uint64_t length, uint64_t sequence):
+        """NO_STORAGE or AFTER_REFUSAL if a record of that length for the journal cannot be taken; 0 = it can."""
+        return self.storage_refusal(length, sequence, True)
+
+    def note_transaction(self, command_id, uint64_t first, uint32_t publishes):
+        """Note that a transaction which Python has laid out is in the ring."""
+        note_transaction(self, command_id, first, publishes)
+
+    def take_transactions(self):
+        """[(command id as bytes, first sequence, last sequence, ring position behind it)] since the last call."""
+        taken = self.transactions
+        self.transactions = None
+        return taken
+
+    @property
+    def has_transactions(self):
+        """Whether `take_transactions` would return any."""
+        return self.transactions is not None
 
     def forget_permissions(self):
         """Forget all permissions, so that each is checked again."""

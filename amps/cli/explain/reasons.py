@@ -192,6 +192,27 @@ REASONS: Mapping[str, Reason] = {
             "Use another id, or the option replace to change the subscription.",
         ),
     ),
+    "bad transaction": Reason(
+        _REFUSED,
+        Advice(
+            "A transaction is malformed, or beyond its limits; the detail says where.",
+            "Correct it: a sequence, `persisted`, and at most 4,096 publishes and bookmarks.",
+        ),
+    ),
+    "lease lost": Reason(
+        _REFUSED,
+        Advice(
+            "A message of the transaction is not leased to this connection any more: nothing was done.",
+            "Drop the result: another consumer gets the message. Raise LeasePeriod if the work takes longer.",
+        ),
+    ),
+    "not recorded": Reason(
+        _REFUSED,
+        Advice(
+            "The transaction publishes to a topic that the transaction log does not record.",
+            "Add the topic to the TransactionLog, or publish it outside the transaction.",
+        ),
+    ),
     "too many deferred acknowledgements": Reason(
         _REFUSED,
         Advice(

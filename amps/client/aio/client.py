@@ -38,8 +38,9 @@ from amps.client.frontend.calls import (
 )
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.frontend.settings import ClientSettings, positive
+from amps.client.frontend.transactions import Transaction
 from amps.client.payloads.codecs import Codec
-from amps.client.protocol.command import Command, check_timeout
+from amps.client.protocol.command import Command, TransactionCommand, check_timeout
 from amps.client.protocol.engine_types import ClientStats, Route, RouteKind, State
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import BookmarkSubscribeArgs, CallSettings, OnFull, QueryArgs, SubscribeArgs
@@ -464,6 +465,17 @@ class AsyncClient:
     def ack(self, target: Message | str, bookmarks: str | Iterable[str] = (), options: str = "") -> None:
         """Acknowledge a queue message, or bookmarks of a queue topic. Batched; never waits for the server."""
         self._commands.ack(target, bookmarks, options)
+
+    def transaction(self, *messages: Message, timeout: Timeout = DEFAULT) -> Transaction:
+        """A transaction that acknowledges queue messages and publishes, all or nothing; see `Message.transaction`.
+
+        timeout: seconds that leaving its block waits at most.
+        """
+
+        async def send(command: TransactionCommand, timeout: Timeout) -> None:
+            await self._commands.start(command, None, timeout)
+
+        return Transaction(messages, self._commands.encode, send, timeout, waits=False)
 
     def flush_acks(self) -> None:
         """Send the queue acknowledgements of all unsent batches."""

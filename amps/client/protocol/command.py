@@ -19,7 +19,7 @@ _pack_length = struct.Struct(">I").pack
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*\Z")
 _TOPIC_REQUIRED = frozenset(
     ("publish", "delta_publish", "subscribe", "delta_subscribe", "sow", "sow_and_subscribe",
-     "sow_and_delta_subscribe", "sow_delete")
+     "sow_and_delta_subscribe", "sow_delete", "transaction")
 )  # fmt: skip
 _NUMBERS = ("expiration", "delay", "not_before", "batch_size", "top_n", "sequence")
 _HEADERS = (
@@ -421,6 +421,17 @@ class Command:
 
 FRAME_OVERHEAD_BYTES = 4 + 20 + 1
 """What a numbered frame has at most besides the two parts that a publish store gets: length, number, brace."""
+
+
+class TransactionCommand(Command):
+    """An acknowledgement and publishes as one command (queue_guarantees.md §4); the engine numbers it."""
+
+    publishes: int
+
+    def __init__(self, queue: str, bookmarks: str, body: bytes, publishes: int) -> None:
+        """bookmarks: of the messages to acknowledge. body: the frames of that number of publishes."""
+        super().__init__("transaction", queue, bookmark=bookmarks, data=body)
+        self.publishes = publishes
 
 
 def numbered_frame(start: bytes, sequence: int, body: bytes) -> bytes:

@@ -22,7 +22,7 @@ from amps.client.errors import (
     UsageException,
     exception_for,
 )
-from amps.client.protocol.command import Command, PublishTemplate, check_text
+from amps.client.protocol.command import Command, PublishTemplate, TransactionCommand, check_text
 from amps.client.protocol.engine_state import SEQUENCE_DIGITS
 from amps.client.protocol.engine_types import (
     Close,
@@ -197,6 +197,8 @@ class Engine(Inbound):
             self.check_connected(command.command)
         command = command.copy()
         command.validate()
+        if isinstance(command, TransactionCommand):
+            self._number_transaction(command)
         if command.command_id is None:
             command.command_id = self._new_id()
         if command.bookmark is not None and not is_recent(command):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import AMPSException, DisconnectedException, StoreException, UsageException
 from amps.client.protocol.acknowledger import QueueAcknowledger
-from amps.client.protocol.command import FRAME_OVERHEAD_BYTES, Command, numbered_frame
+from amps.client.protocol.command import FRAME_OVERHEAD_BYTES, Command, TransactionCommand, numbered_frame
 from amps.client.protocol.engine_types import (
     ClientStats,
     Deliver,
@@ -97,6 +97,7 @@ class EngineState:
         self._next_beat: float | None = None
         self._silence_s: float | None = None
         self._acks = QueueAcknowledger()
+        self._last_sequence = 0  # the highest one that the server has told, or a transaction has taken
 
     def _new_reader(self) -> FrameReader:
         return FrameReader(self.config.max_message_bytes, Message, Deliver)
@@ -276,6 +277,17 @@ class EngineState:
                 self._acks.put_back(commands[at:])
                 return
             self.stats.acks_sent += 1
+
+    def _number_transaction(self, command: TransactionCommand) -> None:
+        """Give a transaction the next sequences of this client. Raises UsageException."""
+        if self._publish_store is not None:
+            raise UsageException(
+                "a transaction cannot be kept by a publish store: use a client without one for transactions"
+            )
+        if not self._logged_on_before:
+            raise UsageException("a transaction needs a logon first: its answer has the last sequence")
+        command.sequence = self._last_sequence + 1
+        self._last_sequence += 1 + command.publishes
 
     # Heartbeats
 

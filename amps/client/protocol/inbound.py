@@ -198,7 +198,7 @@ class Inbound(Recovery):
             taken = True
         if route is not None and not failed:
             self._note_backlog(route, fields)
-        if kind & AckType.PERSISTED:
+        if kind & AckType.PERSISTED and not (ticket is not None and ticket.command == "transaction"):
             taken = self._on_persisted(message, fields, failed, route) or taken
         if route is not None and not route.closed:
             taken = self._on_route_ack(route, message, kind) or taken
@@ -335,6 +335,7 @@ class Inbound(Recovery):
             self._events.append(Close(error))
             return
         self.server_version = ack.version
+        self._last_sequence = max(self._last_sequence, ack.sequence or 0)
         self.stats.reconnects += self._logged_on_before
         self._logged_on_before = True
         self.phase = Phase.LOGGED_ON

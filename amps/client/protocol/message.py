@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, Self, TypeVar
 
-from amps.client.enums import AckType
+from amps.client.enums import DEFAULT, AckType, Data, Timeout
 from amps.client.payloads.codecs import codec_for, decode_body, json_loads
 from amps.client.protocol.traffic import AckBatch, ReceivedMessage
 
@@ -27,6 +27,26 @@ class MessageRoute(Protocol):
     sub_id: str | None
     max_backlog: int | None
     ack_batch: AckBatch | None
+
+
+class MessageTransaction(Protocol):
+    """The interface of a transaction (`amps.client.frontend.transactions`)."""
+
+    def publish(
+        self,
+        topic: str,
+        data: Data | object = b"",
+        *,
+        expiration: int | None = None,
+        correlation_id: str | None = None,
+        sow_key: str | None = None,
+    ) -> None:
+        """Add a publish."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: Any) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *exception: Any) -> None: ...
 
 
 class Message(ReceivedMessage):
@@ -284,6 +304,21 @@ class Message(ReceivedMessage):
         """Mark this message as processed in the bookmark store; no effect without a store number."""
         if self._store_seq and self._route is not None and self._route.owner is not None:
             self._route.owner.discard(self)
+
+    def transaction(self, *others: "Message", timeout: Timeout = DEFAULT) -> "MessageTransaction":
+        """A transaction that acknowledges this message and publishes, all or nothing, for a `with` block.
+
+            with message.transaction() as transaction:
+                transaction.publish("results", result)
+
+        Leaving the block waits, at most `timeout` seconds, until both are persisted. `others`: further messages of the
+        same queue. An `async with` block for clients of asyncio. Raises ValueError for a message that no client has
+        received. See `amps.client.Transaction` and docs/spec/queue_guarantees.md §4.
+        """
+        if self._route is None or self._route.owner is None:
+            raise ValueError("a transaction needs a message that a client has received")
+        made: MessageTransaction = self._route.owner.transaction(self, *others, timeout=timeout)
+        return made
 
     def to_dict(self) -> dict[str, Any]:
         """Return the header fields by their long names, and the body as `data`."""

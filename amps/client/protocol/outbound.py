@@ -12,6 +12,7 @@ _AWAITED = {
     "sow": AckType.PROCESSED,
     "sow_delete": AckType.PROCESSED,
     "flush": AckType.COMPLETED,
+    "transaction": AckType.PERSISTED,
     **dict.fromkeys(SUBSCRIPTIONS, AckType.PROCESSED),
 }
 
@@ -47,7 +48,7 @@ def prepare(
     if name in SUBSCRIPTIONS and route is not None:
         command.sub_id = command.sub_id or command.command_id
     bookmarked = name in SUBSCRIPTIONS and command.bookmark is not None
-    if command.bookmark is not None and name != "sow_delete":
+    if command.bookmark is not None and name not in ("sow_delete", "transaction"):
         command.bookmark = _resolve(command.bookmark, command.sub_id, bookmarks)
     if bookmarked and route is not None:
         if bookmarks is not None:

@@ -27,7 +27,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,10 @@ class JournalRetention:
         """Each returns the number of the oldest journal that it needs; NO_JOURNAL if none."""
         self.client_names: Iterable[str] = ()
         """Names of clients, for the table of publisher numbers in `clients.ack`; may grow."""
+        self.refused_transactions: Callable[[], Mapping[int, Iterable[int]]] | None = None
+        """Returns the first sequences of the refused transactions, by publisher id; any thread may call it. None: they
+        are those of recovery.
+        """
         self.wake: Callable[[], None] = lambda: None
         """Called when `step` has new work."""
         self._lock = threading.Lock()  # for the attributes from here to `_remove_through`
@@ -278,6 +282,8 @@ class JournalRetention:
             if publisher_id(name) not in clients.names:
                 clients.names[publisher_id(name)] = name
                 clients.names[derived_publisher_id(name, self._instance_name)] = name
+        if self.refused_transactions is not None:
+            clients.set_refused(self.refused_transactions())
         # A failed write is not repeated before there is more to write: recovery does not depend on the file.
         self._written_position = clients.position
         try:

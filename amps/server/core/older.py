@@ -54,7 +54,9 @@ def usable_clients_ack(
 
 
 class OlderJournals:
-    """The full journals, added from the oldest on. `clients`: the last sequences, up to the last journal added."""
+    """The full journals, added from the oldest on. `clients`: the last sequences and the refused transactions, up to
+    the last journal added.
+    """
 
     def __init__(
         self, disk: Disk, directory: Path, archive: Path | None, instance_name: str, report: Report
@@ -70,13 +72,14 @@ class OlderJournals:
         self.last_timestamp_ns = 0
 
     def add(self, info: JournalHeader, place: JournalPlace) -> None:
-        """Read the log's end and, unless `clients` covers the journal, its publishers from its index. Raises
-        RecoveryRefused.
+        """Read the log's end and, unless `clients` covers the journal, its publishers from its index and its refused
+        transactions. Raises RecoveryRefused.
         """
         covered = info.start_position + info.size <= self.clients.position
         reader = self._index(info, place, covered)
         if not covered:
             self.clients.take(reader.publishers())
+            self.clients.take_refused(_refused(reader, place))
         self.last_txid = max(self.last_txid, reader.last_txid)
         self.last_timestamp_ns = max(self.last_timestamp_ns, reader.last_timestamp_ns)
         self.entries.append(make_entry(info, place, reader))
@@ -134,6 +137,14 @@ def _read_index(path: Path, info: JournalHeader, place: JournalPlace, covered: b
     if not covered:
         _check_ends(reader, open_journal(place.path))
     return reader
+
+
+def _refused(reader: IndexReader, place: JournalPlace) -> list[tuple[int, int, int]]:
+    """The refused transactions of a full journal. Raises RecoveryRefused."""
+    try:
+        return open_journal(place.path).refused_transactions(reader.end_offset or FILE_HEADER_SIZE)
+    except LogDamaged as damage:
+        raise RecoveryRefused(f"{damage}; {REPAIR_HINT}") from damage
 
 
 def _check_ends(reader: IndexReader, journal: LogFile) -> None:

@@ -254,6 +254,7 @@ class Core:
             recovered.publishers,
             began_ns,
             None if queues is None else (queues.adapter, queues.topics),
+            recovered.refused,
         )
         for topic_id, (topic, message_type) in enumerate(recovered.topics):
             if journal is not None and not recovered.finished:
@@ -261,6 +262,7 @@ class Core:
         if self._journal_files is not None:
             self._refusing = Refusing(self.sequencer, self._journal_files, self._runtime.control, self._log)
             self._journal_files.retention.client_names = self.sequencer.client_names
+            self._journal_files.retention.refused_transactions = self.sequencer.refused_transactions
             try:
                 self._journal_files.wait_for_spares()
             except StorageFailure:
@@ -349,6 +351,8 @@ class Core:
                 index,
                 len(recovered.topics),
                 recovered.name_ids,
+                recovered.last_refused_offset,
+                active.version,
             )
         if active is not None:
             files.make_missing_topic_indexes(recovered.first_number, active.number + recovered.finished)

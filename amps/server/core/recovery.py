@@ -12,6 +12,9 @@ recovery refuses, naming file, offset and the tool to run (transaction_log.md §
 Only the newest journal can be torn, because its predecessor is synced to its end before it comes into use. The only
 header that can be torn is that of a file just coming into use, which has only zeros behind the header.
 
+The records of a transaction count together: a group that is not whole is cut off from its transaction record on. The
+checks above then tell whether that is a torn end or damage.
+
 Recovered records count as durable at once, so recovery puts them on the device before it returns. A sync is not enough
 for that: after a failed sync, a process may have left pages that are correct in memory, missing on the device, and
 marked clean by the kernel. Records behind the durable watermark are therefore written once more, and then synced.
@@ -64,6 +67,9 @@ class Recovered:
     topics: list[tuple[str, str]] = field(default_factory=list)  # by topic id of the active file
     name_ids: set[int] = field(default_factory=set)  # that the active file has name records for
     publishers: dict[int, int] = field(default_factory=dict)  # publisher id -> highest sequence
+    refused: dict[int, list[int]] = field(default_factory=dict)
+    """The first sequences of the refused transactions, by publisher id."""
+    last_refused_offset: int = 0  # file offset of the last of their records in the active file
     last_txid: int = 0
     last_timestamp_ns: int = 0
     journals: list[JournalEntry] = field(default_factory=list)  # the full ones before the active one
@@ -127,7 +133,7 @@ def recover(
             f"{active.path} is the newest journal and must be uncompressed in {directory}: put it back (zstd -d "
             "restores a compressed one), or put the later ones back"
         )
-    index = _add_active(disk, directory, instance_name, active, files[-1], make_index, result, report)
+    index, refused = _add_active(disk, directory, instance_name, active, files[-1], make_index, result, report)
     older = OlderJournals(disk, directory, archive, instance_name, report)
     # After an end-of-file record the log continues in the next file, at the end of this one.
     end = files[-1].start_position + files[-1].size if result.finished else result.position
@@ -138,13 +144,17 @@ def recover(
     result.clients = older.clients
     result.last_txid = max(result.last_txid, older.last_txid)
     result.last_timestamp_ns = max(result.last_timestamp_ns, older.last_timestamp_ns)
-    everybody = ClientsAck(rows=result.clients.rows)
+    everybody = ClientsAck(
+        rows=result.clients.rows, refused={id_: list(firsts) for id_, firsts in result.clients.refused.items()}
+    )
     everybody.take(summary_of(index.publishers_seen()))
+    everybody.take_refused(refused)
     dropped = everybody.forget_before(forget_before_ns)
     if dropped:
         report("1D-0015", count=dropped)
         result.clients.forget_before(forget_before_ns)
     result.publishers = everybody.last_sequences()
+    result.refused = everybody.refused
     _remove_indexes_before(disk, directory, archive, instance_name, numbers[0])
     return result
 
@@ -372,8 +382,10 @@ def _add_active(
     make_index: Callable[[JournalHeader], IndexBuilder],
     result: Recovered,
     report: Report,
-) -> IndexBuilder:
-    """Scan the newest journal, decide about its tail, and note the end of the log. Return the journal's index."""
+) -> tuple[IndexBuilder, list[tuple[int, int, int]]]:
+    """Scan the newest journal, decide about its tail, and note the end of the log. Return the journal's index and its
+    refused transactions.
+    """
     path = place.path
     index = make_index(info)
     found = scan_file(LogFile(str(path), info.number), info.start_position, index)
@@ -392,11 +404,12 @@ def _add_active(
     result.active = info
     result.position = end
     result.finished = found.finished
+    result.last_refused_offset = found.last_refused_offset
     result.topics = found.topics
     result.name_ids = found.name_ids
     result.last_txid = max(result.last_txid, found.last_txid, info.first_txid)
     result.last_timestamp_ns = max(result.last_timestamp_ns, index.last_timestamp_ns)
-    return index
+    return index, found.refused
 
 
 def _make_durable(disk: Disk, path: Path, found: ScanResult, durable_offset: int) -> int:

@@ -282,7 +282,7 @@ class Acknowledging:
             text = text_of(header, "bookmark").encode(errors="replace")
             acks = targets[0].acks
             if not acks.parse_text(text, connection.leases, targets[0].queue):
-                malformed = _malformed(acks)
+                malformed = malformed_bookmarks(acks)
                 if not acks.count:
                     raise malformed
         return _Accepted(
@@ -413,7 +413,7 @@ class Acknowledging:
         )
 
 
-def _malformed(acks: AckList) -> CommandFailure:
+def malformed_bookmarks(acks: AckList) -> CommandFailure:
     """The failure that describes the malformed bookmarks of a list."""
     named = (acks.first_malformed or b"").decode(errors="replace").strip()[:SHOWN_CHARACTERS]
     more = f", nor are {acks.malformed - 1} others" if acks.malformed > 1 else ""

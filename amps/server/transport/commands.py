@@ -22,6 +22,7 @@ from amps.server.transport.publishing import Publishing
 from amps.server.transport.session import Phase, Session
 from amps.server.transport.spilling import Spilling
 from amps.server.transport.subscribing import Subscribing
+from amps.server.transport.transacting import Transacting
 
 TRACE_IDS = {
     "publish": "12-0001",
@@ -43,6 +44,7 @@ class Commands:
         self.publishing = Publishing(connection, worker, spilling)
         self.subscribing = Subscribing(connection, worker)
         self.acknowledging = Acknowledging(connection, worker)
+        self.transacting = Transacting(connection, worker)
         self.heartbeat = Heartbeat(connection, worker)
         self._handlers: dict[str, Callable[[Header], None]] = {
             "logon": self.logon.do,
@@ -53,6 +55,7 @@ class Commands:
             "unsubscribe": self.subscribing.unsubscribe,
             "sow": lambda header: queries.query(connection, worker, header),
             "sow_delete": self.acknowledging.do,
+            "transaction": self.transacting.do,
             "flush": self._do_flush,
             "heartbeat": self.heartbeat.do,
             "start_timer": self._do_timer,

@@ -165,6 +165,8 @@ class Connection(Session, asyncio.BufferedProtocol):
         self._pause_or_resume()
         if self.acks.pending:
             self.worker.ack_schedule.expect(self)
+        if ingress.has_transactions:
+            self.commands.transacting.expect()
         self.worker.input_taken()
 
     def _begin(self) -> bool:

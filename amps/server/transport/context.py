@@ -15,6 +15,7 @@ from amps.server.transport.ack_schedule import AckSchedule
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queues import Queues
+from amps.server.transport.session import TransactionAnswers
 
 
 class WorkerContext(Protocol):
@@ -41,6 +42,8 @@ class WorkerContext(Protocol):
     publishers: Publishers
     feeds: Feeds
     queues: Queues
+    transacting: dict[TransactionAnswers, None]
+    """The connections with transactions that are not answered yet."""
 
     def now_s(self) -> float:
         """The instance's clock that never goes back."""

@@ -115,6 +115,7 @@ class Logon:
         # The last sequence that the core reports may be sent only once it is durable.
         await command.durable(journal_position)
         connection.publisher_id = publisher_id(name)
+        connection.logged_sequence = last_sequence
         user = json.dumps(connection.identity, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
         connection.ready(derived_publisher_id(name, worker.config.name), user, options.ack_conflation_s)
         self._tell_others(name)

@@ -48,7 +48,7 @@ class Publishing:
             self._worker.core.release_when_room(connection)
             return
         if result == inbound.DENIED:
-            self._failed(header, _denial(entry))
+            self._failed(header, denial(entry))
             return
         if result == inbound.NO_STORAGE:
             self._refuse(header)
@@ -111,7 +111,7 @@ class Publishing:
         """Answer a plain publish that the ingress refused."""
         ingress = self._connection.ingress
         entry = ingress.topic_entry
-        self._failed(ingress.header, CommandFailure("no topic") if entry is None else _denial(entry))
+        self._failed(ingress.header, CommandFailure("no topic") if entry is None else denial(entry))
 
     def no_storage(self) -> None:
         """Answer a plain publish that the ingress refused because the transaction log cannot accept it now."""
@@ -165,7 +165,7 @@ def _explain_delay(header: Header) -> str:
     return f"not_before: {str(header['not_before'])[:100]!r} is no UNIX time in milliseconds"
 
 
-def _denial(entry: TopicEntry) -> CommandFailure:
+def denial(entry: TopicEntry) -> CommandFailure:
     """The reason why this client may not publish to a topic."""
     if entry.refusal:
         detail = f"{entry.name!r}: names that begin with {RESERVED_PREFIX} belong to the server"

@@ -57,6 +57,21 @@ class UnderWay(Protocol):
         """End the command without continuing it: the session is closed."""
 
 
+class TransactionAnswers(Protocol):
+    """The answers to the transactions of one connection (transacting.py)."""
+
+    def advance(self, consumed: int, written: int, durable: int) -> bool:
+        """Send the answers that may be sent. False: no transaction waits any more.
+
+        consumed: ring position up to which the core has read, and all its answers have been taken. written: log
+        position of everything that it has read. durable: log position.
+        """
+
+    @property
+    def awaits_durable(self) -> bool:
+        """Whether an answer waits for the durable watermark."""
+
+
 class OutputPool(Protocol):
     """Limits the output that may wait for the clients of a listener (slow_clients.py)."""
 
@@ -123,6 +138,7 @@ class Session(ABC):
         self.correlation_id = ""
         self.address = ""
         self.publisher_id = 0
+        self.logged_sequence = 0  # the last sequence that the core knew at the logon
         self.subscriptions: dict[str, Subscription] = {}
         self.leases: LeaseTable | None = None  # the queue messages that it holds; None: it has had none
         self.under_way: set[UnderWay] = set()

@@ -47,7 +47,7 @@ from amps.server.transport.feeds import Feeds
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queue_filters import QueueFilters
 from amps.server.transport.queues import Queues
-from amps.server.transport.session import Listener
+from amps.server.transport.session import Listener, TransactionAnswers
 from amps.server.transport.slow_clients import MemoryPool
 from amps.server.transport.subscription_list import SubscriptionList
 from amps.server.transport.turns import Turns
@@ -109,6 +109,7 @@ class Worker:
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
         self.turns = Turns(self.core, runtime.transport_wake_ups[index], self._work, self._failed)
         self.ack_schedule = AckSchedule(self.core, self.schedule, self.clock)
+        self.transacting: dict[TransactionAnswers, None] = {}
         types = make_message_types(config.message_types.values())
         self.publishers = Publishers(runtime, index)
         self._evaluations = EvaluationContexts(
@@ -295,6 +296,7 @@ class Worker:
         connection.listener.pool.forget(connection)
         self.publishers.forget(connection.slot)
         self.ack_schedule.forget(connection)
+        self.transacting.pop(connection.commands.transacting, None)
         self.feeds.forget(connection)
         self.queues.forget(connection)
         self._connections.pop(connection.slot, None)
@@ -339,6 +341,8 @@ class Worker:
         core = self.core
         self._take_answers()
         core.view.read()
+        if self.transacting:
+            self._answer_transactions()
         core.push_waiting()
         core.run_waiting()
         more = self.queues.run()
@@ -348,7 +352,12 @@ class Worker:
         self._flush()
         core.publish_pushed()
         # The core itself knows of deliveries of queues that wait for the durable watermark.
-        if core.durable_awaited or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
+        if (
+            core.durable_awaited
+            or self.ack_schedule.durable_awaited
+            or self.feeds.durable_awaited
+            or any(one.awaits_durable for one in self.transacting)
+        ):
             core.ask_for_durable()
         more = more or core.release_is_due
         if self._clock_round and not more and not self.turns.scheduled and not core.view.moved():
@@ -356,6 +365,17 @@ class Worker:
             self._tell("clock passed", self._clock_round)
             self._clock_round = 0
         return more
+
+    def _answer_transactions(self) -> None:
+        """Send the answers to transactions that the watermarks of this turn allow."""
+        core = self.core
+        # The core tells a refusal before it frees the ring. So the answers are taken after the ring's tail was read,
+        # and before the queues run, which send the deliveries among them.
+        consumed, written = core.consumed(), core.written()
+        self._take_answers()
+        for transacting in list(self.transacting):
+            if not transacting.advance(consumed, written, core.durable()):
+                self.transacting.pop(transacting, None)
 
     def _failed(self, trace: str) -> None:
         """End the process after a failed turn, which may leave inconsistent state. The supervisor starts another."""
@@ -387,6 +407,8 @@ class Worker:
                 self.queues.entered(*rest)
             elif kind == "queue_acknowledged":
                 connection.commands.acknowledging.counted(*rest)
+            elif kind == "transaction_refused":
+                connection.commands.transacting.refused(*rest)
             elif kind == "kick":
                 connection.dismiss("name in use", "another client of this name has logged on")
             elif kind == "refused":

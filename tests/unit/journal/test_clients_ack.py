@@ -71,3 +71,40 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(image + b"x")
     with pytest.raises(ClientsAckDamaged):
         read_clients_ack(path)
+
+
+def test_refused_transactions_are_read_as_written(tmp_path: Path) -> None:
+    """queue_guarantees.md §4, 6: they outlive their journals; without any the file is as before."""
+    path = tmp_path / "x.clients.ack"
+    ack = ClientsAck(10, 1, 4, 5, names={1: "one"})
+    ack.take(summary((1, 50, 100), (2, 9, 100)))
+    write_clients_ack(Disk(), path, ack)
+    before = path.read_bytes()
+    assert before[8] == 1
+    # Those behind the position may be lost with the end of the log.
+    ack.set_refused({1: [3, 49, 51], 2: [10], 3: [1]})
+    assert ack.refused == {1: [3, 49]}
+    ack.take_refused([(2, 4, 6), (1, 50, 50), (2, 7, 9)])
+    write_clients_ack(Disk(), path, ack)
+    assert path.read_bytes()[8] == 2
+    assert len(path.read_bytes()) == len(before) + 2 * 12 + 5 * 8
+    found = read_clients_ack(path)
+    assert found.refused == {1: [3, 49, 50], 2: [4, 7]}
+    assert found.names == {1: "one"}
+    data = path.read_bytes()
+    for cut in (1, 8, 40):
+        path.write_bytes(data[:-cut])
+        with pytest.raises(ClientsAckDamaged):
+            read_clients_ack(path)
+    assert ack.forget_before(101) == 2
+    assert ack.refused == {}
+
+
+def test_only_the_latest_refused_transactions_are_kept() -> None:
+    """queue_guarantees.md §4, 6: at most 10,000 of a publisher."""
+    ack = ClientsAck()
+    ack.take(summary((1, 20_000, 1)))
+    ack.set_refused({1: range(1, 12_001)})
+    assert ack.refused[1] == list(range(2001, 12_001))
+    ack.take_refused([(1, 12_001, 12_001)])
+    assert ack.refused[1] == list(range(2002, 12_002))

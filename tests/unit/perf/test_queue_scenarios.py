@@ -148,8 +148,9 @@ def test_all_queue_scenarios_have_the_same_peers_except_for_restarts() -> None:
         "queue-restart",
         "queue-topics",
         "queue-ordering",
+        "queue-transactions",
     ]
-    *compared, restart, topics, ordering = queues
+    *compared, restart, topics, ordering, _ = queues
     assert [peer.name for peer in ordering.peers] == [
         "amps-ordered",
         "amps-unordered",

@@ -18,8 +18,8 @@ def test_a_journal_of_another_version_is_never_left_out(tmp_path: Path, number: 
     write_log(tmp_path / "journal", [(b"t", b"json")], [sent[:30], sent[30:60], sent[60:]])
     path = sorted((tmp_path / "journal").glob("*.journal"))[number]
     content = bytearray(path.read_bytes())
-    content[8] = 3
+    content[8] = 4
     path.write_bytes(content)
     options = read_options({"path": str(tmp_path / "journal"), "on_damage": on_damage})
-    with pytest.raises(LogOfOtherVersion, match="format version 3, and this program reads version 2"):
+    with pytest.raises(LogOfOtherVersion, match="format version 4, and this program reads versions 2 to 3"):
         make_plan(options, options.selection)

@@ -1,0 +1,276 @@
+"""`transaction`: acknowledging queue messages and publishing, all or nothing (queue_guarantees.md §4).
+
+Plain transactions do not reach this module: the ingress lays them out (wire/transactions.pxi). The commands handled
+here name messages that the connection does not hold as far as it knows, or topics that are new or not permitted, are
+too large for the ring, or are wrong. They are laid out by the same code. A failure found here is no record: it follows
+from the command and the configuration, so that a repetition fails again.
+
+The core decides about the fence. It tells a refusal before it frees the ring, so a transaction that the core has read
+without a refusal has its effect. All transactions, plain or not, are answered here, in the order of the ring:
+`processed` when the core has decided, `persisted` when its decision is durable.
+
+A client repeats a transaction after a reconnect if it did not get the answer. The core knows what became of every
+sequence up to the one that it told at the logon. So the command itself is not looked at again: its topics may have
+other permissions now, and its messages are gone.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+
+from amps._core.wire import ingress as inbound
+from amps._core.wire.ingress import ENTRIES_PER_RECORD_MAX, TRANSACTION_PUBLISHES_MAX, AckList
+from amps._core.wire.topics import TopicEntry
+from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
+from amps.server.shared.journal_view import JournalView
+from amps.server.shared.spill_files import write_spilled_record
+from amps.server.transport.acknowledging import PositionSearch, malformed_bookmarks
+from amps.server.transport.answering import Header, text_of, wanted_acks
+from amps.server.transport.command import Command
+from amps.server.transport.context import WorkerContext
+from amps.server.transport.failures import (
+    BAD_TRANSACTION,
+    LEASE_LOST,
+    STORE_FAILED_DETAIL,
+    TX_STORE_FAILED,
+    CommandFailure,
+)
+from amps.server.transport.publishing import denial
+from amps.server.transport.session import Session
+
+ALLOWED_KEYS = {"cmd", "cmd_id", "ack_type", "topic", "bookmark", "seq"}
+SEQUENCE_MAX = (1 << 64) - 1
+_LEASE_LOST_DETAIL = (
+    "a message is not leased to this connection any more: nothing was acknowledged or published"
+)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A transaction in the ring. `position`: in the ring behind it, then in the log."""
+
+    command_id: str
+    first: int
+    last: int
+    position: int
+    processed: bool
+    failure: CommandFailure | None = None
+
+
+class Transacting:
+    """The `transaction` commands of one connection."""
+
+    def __init__(self, connection: Session, worker: WorkerContext) -> None:
+        self._connection = connection
+        self._worker = worker
+        self._refused: deque[int] = deque()  # first sequences, in ring order
+        self._undecided: deque[_Waiting] = deque()  # the core has not read them, as far as is known
+        self._decided: deque[_Waiting] = deque()  # not durable yet
+        self._wants_processed: set[int] = set()  # first sequences
+
+    # --- the command ------------------------------------------------------------------------------------------
+
+    def do(self, header: Header) -> None:
+        """Carry out a command that the ingress does not handle alone."""
+        try:
+            checked = self._checked(header)
+        except CommandFailure as failure:
+            self._refuse(header, failure)
+            return
+        if checked is None:
+            self._connection.ingress.unread()
+            return
+        record, queue, acks, publishes = checked
+        command = Command(self._connection, self._worker, header)
+        command.run(self._carry_out(command, record, queue, acks, publishes))
+
+    def _checked(self, header: Header) -> tuple[bytearray, int, AckList, int] | None:
+        """The record, except for the positions of its messages; the queue; the messages; the number of publishes.
+
+        None: the ring is full, so that a topic could not be declared. Raises CommandFailure.
+        """
+        connection, ingress, names = self._connection, self._connection.ingress, self._worker.queues.names
+        sequence = header.get("seq")
+        if not isinstance(sequence, int) or sequence != ingress.frame_sequence or sequence == 0:
+            raise CommandFailure(BAD_TRANSACTION, "it needs a sequence above 0")
+        if "persisted" not in wanted_acks(header):
+            raise CommandFailure(BAD_TRANSACTION, "it must request the acknowledgement 'persisted'")
+        if sequence <= connection.logged_sequence:
+            return ingress.empty_transaction_record(), -1, AckList(), 0
+        others = header.keys() - ALLOWED_KEYS
+        if others:
+            raise CommandFailure(BAD_TRANSACTION, f"the key {min(others)!r} is not allowed")
+        topic = text_of(header, "topic")
+        queue = names.acknowledged(topic, connection.message_type) if topic else None
+        if queue is None:
+            raise CommandFailure("invalid topic", f"{topic!r} is no queue")
+        if not connection.may("read", topic):
+            raise CommandFailure("not entitled", f"to read {topic!r}")
+        if not connection.declare_topic(topic):
+            return None
+        entry = self._worker.topics.entry(topic, connection.message_type)
+        ingress.allow_acknowledging(entry)
+        acks = AckList()
+        text = text_of(header, "bookmark").encode(errors="replace")
+        if not acks.parse_text(text, connection.leases, queue):
+            raise malformed_bookmarks(acks)
+        record = self._laid_out(acks, entry)
+        if record is None:
+            return None
+        if acks.count > ENTRIES_PER_RECORD_MAX:
+            raise CommandFailure(BAD_TRANSACTION, f"it names more than {ENTRIES_PER_RECORD_MAX} messages")
+        publishes = inbound.transaction_publishes(record)
+        if sequence > SEQUENCE_MAX - publishes:
+            raise CommandFailure(BAD_TRANSACTION, "its sequences end beyond 64 bits")
+        return record, queue, acks, publishes
+
+    def _laid_out(self, acks: AckList, queue: TopicEntry) -> bytearray | None:
+        """The record of the current frame. None: the ring has no room to declare a topic. Raises CommandFailure."""
+        connection, ingress = self._connection, self._connection.ingress
+        while True:
+            made = ingress.transaction_record(acks, queue)
+            if isinstance(made, bytearray):
+                return made
+            result, number, raw_topic = made
+            topic = raw_topic.decode("utf-8", "replace")
+            place = f"publish {number + 1}"
+            if result == inbound.LAYING_NEW_TOPIC:
+                try:
+                    raw_topic.decode()
+                except UnicodeDecodeError as error:
+                    raise CommandFailure("invalid topic", f"{place}: {error}") from None
+                if not connection.declare_topic(topic):
+                    return None
+            elif result == inbound.LAYING_PERMISSION:
+                entry = self._worker.topics.entry(topic, connection.message_type)
+                ingress.set_permission(entry, connection.may("write", topic))
+            elif result == inbound.LAYING_DENIED:
+                failure = denial(self._worker.topics.entry(topic, connection.message_type))
+                raise CommandFailure(failure.reason, f"{place}: {failure.detail}")
+            elif result == inbound.LAYING_UNRECORDED:
+                raise _unrecorded(place, topic)
+            elif result == inbound.LAYING_TOO_MANY:
+                raise CommandFailure(
+                    BAD_TRANSACTION, f"it has more than {TRANSACTION_PUBLISHES_MAX} publishes"
+                )
+            elif result == inbound.LAYING_TOO_LONG:
+                raise CommandFailure(BAD_TRANSACTION, "it is too long")
+            elif result == inbound.LAYING_FIELD:
+                raise CommandFailure(
+                    BAD_TRANSACTION,
+                    f"{place}: not a publish with a topic, or with a key or value that is not allowed",
+                )
+            else:
+                raise CommandFailure(BAD_TRANSACTION, f"{place}: no header, or a length beyond the end")
+
+    async def _carry_out(
+        self, command: Command, record: bytearray, queue: int, acks: AckList, publishes: int
+    ) -> None:
+        connection, worker, ingress = self._connection, self._worker, self._connection.ingress
+        header = command.header
+        if acks.count:
+            if acks.unknown:
+                await command.looked_up(lambda journal: _search(journal, acks))
+            acks.fill_transaction_entries(record)
+        sequence = header["seq"]
+        refusal = ingress.storage_refuses(len(record), sequence) if acks.count else 0
+        if refusal == inbound.AFTER_REFUSAL:
+            connection.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)
+            return
+        if refusal:
+            self._refuse(header, CommandFailure(TX_STORE_FAILED, STORE_FAILED_DETAIL))
+            return
+        pushed = bytes(record)
+        if len(pushed) > worker.core.ring.capacity // 8:
+            token = worker.spill_token()
+            try:
+                write_spilled_record(pushed, worker.runtime.spill_path(token))
+            except OSError as error:
+                worker.log.log(
+                    "01-0005", place=connection.shown_name, data=f"no room to pass a transaction on: {error}"
+                )
+                connection.abort(None)
+                return
+            pushed = raw_control_record(
+                token.encode(), KIND_SPILLED_PUBLISH, connection.slot, connection.serial
+            )
+        await command.until(partial(worker.core.push_control, pushed))
+        if connection.leases is not None and acks.count:
+            acks.end_leases_of(connection.leases, queue)
+        if "processed" in wanted_acks(header):
+            self._wants_processed.add(sequence)
+        ingress.note_transaction(text_of(header, "cmd_id").encode(), sequence, publishes)
+        self.expect()
+
+    def _refuse(self, header: Header, failure: CommandFailure) -> None:
+        """Answer a command that is not in the ring with a failure, and log it."""
+        connection, wanted = self._connection, wanted_acks(header)
+        connection.log.log(
+            "02-0030", client=connection.shown_name, command="transaction", reason=str(failure)
+        )
+        sequence = header.get("seq")
+        fields = {"seq": sequence if isinstance(sequence, int) else None, **failure.fields}
+        for kind in ("processed", "persisted"):
+            if kind in wanted:
+                connection.acknowledge(kind, header.get("cmd_id"), failure.reason, **fields)
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def expect(self) -> None:
+        """Take over the transactions that the ingress has put into the ring."""
+        taken = self._connection.ingress.take_transactions()
+        for command_id, first, last, position in taken or ():
+            processed = first in self._wants_processed
+            self._wants_processed.discard(first)
+            self._undecided.append(
+                _Waiting(command_id.decode("utf-8", "replace"), first, last, position, processed)
+            )
+        if self._undecided:
+            self._worker.transacting[self] = None
+            self._worker.schedule()
+
+    def refused(self, first: int) -> None:
+        """Note the core's refusal of the transaction with that first sequence."""
+        self._refused.append(first)
+
+    def advance(self, consumed: int, written: int, durable: int) -> bool:
+        """Send the answers that may be sent; see TransactionAnswers."""
+        connection = self._connection
+        while self._undecided and self._undecided[0].position <= consumed:
+            waiting = self._undecided.popleft()
+            waiting.position = written
+            if self._refused and self._refused[0] == waiting.first:
+                self._refused.popleft()
+                waiting.failure = CommandFailure(LEASE_LOST, _LEASE_LOST_DETAIL)
+                connection.log.log(
+                    "02-0030", client=connection.shown_name, command="transaction", reason=LEASE_LOST
+                )
+            if waiting.processed:
+                self._answer("processed", waiting)
+            self._decided.append(waiting)
+        while self._decided and self._decided[0].position <= durable:
+            self._answer("persisted", self._decided.popleft())
+        return bool(self._undecided or self._decided)
+
+    @property
+    def awaits_durable(self) -> bool:
+        """Whether an answer waits for the durable watermark."""
+        return bool(self._decided)
+
+    def _answer(self, kind: str, waiting: _Waiting) -> None:
+        failure = waiting.failure
+        self._connection.acknowledge(
+            kind,
+            waiting.command_id or None,
+            None if failure is None else failure.reason,
+            seq=waiting.last,
+            **({} if failure is None else failure.fields),
+        )
+
+
+def _search(journal: JournalView, acks: AckList) -> PositionSearch:
+    return PositionSearch(journal, acks)
+
+
+def _unrecorded(place: str, topic: str) -> CommandFailure:
+    return CommandFailure("not recorded", f"{place}: {topic!r} is not recorded by the transaction log")
