@@ -355,7 +355,7 @@ class QueueModel:
             for message in queue.messages:
                 if message.state is State.DELAYED and self._has_come(now_ns, queue, message):
                     message.state = State.AVAILABLE
-        
+
     # Delays (queue_guarantees.md §1, §2)
 
     def _delay(self, queue: Queue, message: Message, until_ns: int) -> None:
