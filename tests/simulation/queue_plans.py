@@ -89,7 +89,7 @@ def _make_plan(chance: random.Random, number: int) -> QueuePlan:
         leasing=chance.choice(["sublet", "sublet", "strict"]),
         max_deliveries=chance.choice([0, 0, 1, 3]),
         max_cancels=chance.choice([0, 0, 1, 2]),
-        cancel_delay_s=chance.choice([None, None, 0.1, 1]) if at_least_once else None,
+        cancel_delay_s=chance.choice([None, 0.1, 0.3, 1]) if at_least_once else None,
         cancel_delay_factor=chance.choice([1, 1.5, 10]),
         cancel_delay_max_s=2,
         priority="/p" if extra == "priority" else None,

@@ -45,7 +45,11 @@ def test_queue_simulation_seeds(tmp_path: Path, batch: int) -> None:
     assert sum(world.watch.promises for world in worlds) > 10 * len(worlds)
     assert any(world.watch.received_barriers for world in worlds)
     assert sum(world.watch.decided_delayed for world in worlds) > 5 * len(worlds)
-    assert sum(world.watch.delays for world in worlds) > 0
+
+
+def test_queue_simulation_delays_cancelled_messages(tmp_path: Path) -> None:
+    """queue_guarantees.md §2. Few seeds cancel messages with a delay; these do."""
+    assert sum(_run(seed, tmp_path / str(seed)).watch.delays for seed in (3, 6, 17)) > 5
 
 
 @pytest.mark.parametrize(("machine", "stride"), [(False, 41), (True, 29)])

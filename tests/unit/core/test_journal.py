@@ -43,7 +43,7 @@ def extensions(draw: st.DrawFn) -> bytes:
     """An extension area with any known elements in any order, and unknown ones between them."""
     tags = draw(st.lists(st.sampled_from(sorted(PARTS_OF_THE_AREA)), unique=True, max_size=5))
     known = [element(tag, *(draw(WORD) for _ in range(PARTS_OF_THE_AREA[tag]))) for tag in tags]
-    unknown = draw(st.lists(st.integers(6, 65535).map(lambda tag: element(tag)), max_size=2))
+    unknown = draw(st.lists(st.integers(7, 65535).map(lambda tag: element(tag)), max_size=2))
     return b"".join(draw(st.permutations([*known, *unknown])))
 
 
