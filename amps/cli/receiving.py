@@ -346,9 +346,8 @@ def copier(reception: Reception) -> Iterator[Copies]:
         return
     target = reception.connection.second(reception.copy)
     publisher = ReliablePublisher(
-        lambda store: target.client(
-            publish_store=store, logon_options=COPY_LOGON_OPTIONS, heartbeat=reception.heartbeat_s or None
-        ),
+        # Without heartbeats: COPY_TIMEOUT_S limits the silence of this server, and no further attempt follows then.
+        lambda store: target.client(publish_store=store, logon_options=COPY_LOGON_OPTIONS),
         reconnect_s=COPY_TIMEOUT_S,
     )
     publisher.open()

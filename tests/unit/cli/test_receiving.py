@@ -32,7 +32,6 @@ def source() -> Iterator[ScriptedPeer]:
 @pytest.fixture
 def second() -> Iterator[ScriptedPeer]:
     peer = ScriptedPeer()
-    peer.listener.settimeout(TIMEOUT_S)
     yield peer
     peer.close()
 
