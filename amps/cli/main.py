@@ -8,6 +8,7 @@ import click
 from amps.cli.completion import completion
 from amps.cli.context import context
 from amps.cli.demo.command import demo
+from amps.cli.failures import describe, tell, tell_system_error
 from amps.cli.journal import journal
 from amps.cli.options import HelpfulCommand, write_example
 from amps.cli.ping import ping
@@ -39,14 +40,12 @@ class AmpsGroup(click.Group):
         try:
             return super().invoke(ctx)
         except AMPSException as error:
-            click.echo(f"error: {describe(error)}", err=True)
-            ctx.exit(1)
-
-
-def describe(error: BaseException) -> str:
-    """Return a failure in one line, with the type of the error if the text alone is not clear."""
-    text = str(error) or error.__class__.__name__
-    return text if " " in text else f"{error.__class__.__name__}: {text}"
+            tell(describe(error))
+        except BrokenPipeError:
+            raise  # the reader of the output has ended: click ends quietly
+        except OSError as error:
+            tell_system_error(error)
+        return ctx.exit(1)
 
 
 @click.group(cls=AmpsGroup, invoke_without_command=True, context_settings={"max_content_width": 110})

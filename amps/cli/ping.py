@@ -3,6 +3,7 @@
 import click
 
 from amps.cli.connection import Connection, connection_options
+from amps.cli.failures import tell
 from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
 from amps.client.errors import AMPSException
 
@@ -17,7 +18,8 @@ def ping(context: click.Context, connection: Connection, timeout_s: float) -> No
     """Connect to a server and log on."""
     try:
         with connection.client(timeout=timeout_s):
-            click.echo(f"Successfully connected to {connection.safe_uri}")
+            pass
     except (AMPSException, OSError) as error:
-        click.echo(f"Unable to connect to AMPS ({error.__class__.__name__}: {error})", err=True)
+        tell(f"({error.__class__.__name__}: {error})", "Unable to connect to AMPS ")
         context.exit(1)
+    click.echo(f"Successfully connected to {connection.safe_uri}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from amps.cli.connection import FILE, HEADER_TEXT, Connection, connection_options
+from amps.cli.failures import tell
 from amps.cli.options import DELAY, POSITIVE_NUMBER, HelpfulCommand, option
 from amps.cli.publishing import ReliablePublisher
 from amps.cli.records import RecordError, RecordSource
@@ -157,17 +158,17 @@ def publish(
             pace = Pace(rate)
             for source in sources:
                 for record in source:
-                    pace.wait(publisher.published, publisher.require_progress)
+                    pace.wait(publisher.published, publisher.watch)
                     publisher.publish(topic, record, delta=delta, delay_ms=delay_ms)
                     if rate is not None or publisher.published % LOOK_EVERY == 0:
                         shown.show(sources, publisher)
                 if source.left_out:
-                    click.echo(f"note: {source.path}: left out {', '.join(source.left_out)}", err=True)
+                    tell(f"{source.path}: left out {', '.join(source.left_out)}", "note: ")
             publisher.finish(timeout_s)
             shown.show(sources, publisher, final=True)
     except RecordError as error:
         publisher.finish(timeout_s)
-        click.echo(f"error: {error}", err=True)
+        tell(str(error))
         context.exit(1)
     finally:
         elapsed_s = time.monotonic() - started
@@ -175,8 +176,5 @@ def publish(
         done = publisher.acknowledged - publisher.failures
         click.echo(f"total messages published: {done} ({done / max(elapsed_s, 1e-9):.2f}/s)")
     if publisher.failures:
-        click.echo(
-            f"error: the server refused {publisher.failures} messages, first {publisher.first_failure}",
-            err=True,
-        )
+        tell(f"the server refused {publisher.failures} messages, first {publisher.first_failure}")
         context.exit(1)

@@ -100,16 +100,25 @@ class ReliablePublisher:
                     ) from error
         self.published += 1
 
-    def require_progress(self) -> None:
-        """Raise PublishFailed if messages wait and none was acknowledged for `reconnect_s`. To be called while no
-        message is sent.
+    def watch(self) -> None:
+        """Connect again if the connection is lost and messages wait. To be called often while no message is sent.
+
+        Raises PublishFailed if messages wait and none was acknowledged for `reconnect_s`.
         """
-        now = time.monotonic()
         acknowledged = self.acknowledged
+        if acknowledged == self.published:
+            return
+        try:
+            self.client.publish_flush(timeout=0)
+        except DisconnectedException as error:
+            self.reconnect(error)
+        except TimedOutException:
+            pass
+        now = time.monotonic()
         if acknowledged != self._acknowledged_before:
             self._acknowledged_before = acknowledged
             self._progress_at = now
-        elif acknowledged < self.published and now - self._progress_at > self.reconnect_s:
+        elif now - self._progress_at > self.reconnect_s:
             raise PublishFailed(
                 f"the server acknowledged nothing for {self.reconnect_s:g} s: {self._state()}"
             )
@@ -128,13 +137,15 @@ class ReliablePublisher:
         of this name have ended the connection TAKE_OVERS_MAX times.
         """
         self._let_rivals_go_first(lost)
-        deadline = time.monotonic() + self.reconnect_s
+        began = time.monotonic()
+        deadline = began + self.reconnect_s
         delay_s = FIRST_DELAY_S
         while True:
             try:
                 self.client.disconnect(timeout=0)
                 self.client.connect(timeout=left_until(deadline))
                 held = self.client.logon(timeout=left_until(deadline)).sequence or 0
+                self._progress_at += time.monotonic() - began  # the outage had its own limit
                 return Resumption(held, max(0, self.store.highest_unpersisted() - held))
             except (ConnectionException, TimedOutException) as error:
                 if time.monotonic() + delay_s > deadline:

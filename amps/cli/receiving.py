@@ -3,18 +3,25 @@
 A message counts when it has left this process: printed, flushed and, with -copy, persisted on the second server. Only
 then is a message of a queue acknowledged, and only then does the command end with success. This is done whenever no
 more messages are buffered, so for at most a backlog at a time.
+
+The first Ctrl-C interrupts nothing: it is noted, and looked for between two messages. So each message is either
+printed and acknowledged, or neither. The second one ends the wait for the second server, or for a blocked output.
 """
 
-import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import click
 
 from amps.cli.connection import HEADER_TEXT, Connection
+from amps.cli.failures import drop_output
 from amps.cli.layouts import Format, Layout, known_tags
 from amps.cli.options import Decorator, option
 from amps.cli.printers import OUTPUTS, Printer, make_printer
@@ -22,6 +29,7 @@ from amps.cli.publishing import PublishFailed, ReliablePublisher
 from amps.client import (
     BadFilterException,
     Client,
+    CommandException,
     DisconnectedException,
     Message,
     MessageStream,
@@ -38,8 +46,21 @@ ANSWER_S = 10.0
 """Time limit for the answer of the server to a connection and a command."""
 SILENT_S = 3.0
 """Time without any message after which a hint on possible mistakes is shown."""
+LOOK_S = 0.2
+"""Time between two looks for Ctrl-C and for the second server, while no message arrives."""
+HEARTBEAT_S = 15
+"""Default of -heartbeat: a server that stops answering is noticed after twice this time."""
 TOPIC_OPTION = option("topic", type=HEADER_TEXT, required=True, help="Topic, or regular expression for several.")
 FILTER_OPTION = option("filter", "content_filter", type=HEADER_TEXT, help="Content filter.")
+HEARTBEAT_OPTION = option(
+    "heartbeat",
+    "heartbeat_s",
+    type=click.IntRange(0, 86400),
+    default=HEARTBEAT_S,
+    show_default=True,
+    help="Seconds between heartbeats. A server that is silent for twice this time is lost. 0: no heartbeats; use it if "
+    "this command will be stopped (Ctrl-Z) for longer.",
+)
 
 
 class ColumnNames(click.ParamType[tuple[str, ...]]):
@@ -104,6 +125,7 @@ class Reception:
     copy: str | None = None
     count: int | None = None
     timeout_s: float | None = None
+    heartbeat_s: int = 0
     acknowledges: bool = False
     is_query: bool = False
     delta: bool = False
@@ -111,6 +133,31 @@ class Reception:
     def printer(self) -> Printer:
         """The printer for the output options. Raises UsageError."""
         return make_printer(self.output, self.layout, self.columns, self.connection.wire_type, self.topic)
+
+
+class Interrupts:
+    """Ctrl-C, noted instead of raised once `armed`. A second one raises KeyboardInterrupt wherever the command is."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.count = 0
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if not self.armed or self.count > 1:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Handle the signal inside this block. Other threads than the main one cannot handle signals."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        former = signal.signal(signal.SIGINT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, former)
 
 
 def receive(
@@ -126,19 +173,25 @@ def receive(
     """
     out = sys.stdout.buffer
     last: Message | None = None
+    printed: list[Message] = []
     timeout_s = ANSWER_S if reception.timeout_s is None else min(ANSWER_S, reception.timeout_s)
+    copies = Copies(None)
+    interrupts = Interrupts()
     try:
         with (
+            interrupts.noted(),
             reception.connection.client(
-                ack_batch_size=ACKNOWLEDGED_AT_ONCE, ack_timeout=0, timeout=timeout_s
+                ack_batch_size=ACKNOWLEDGED_AT_ONCE,
+                ack_timeout=0,
+                timeout=timeout_s,
+                heartbeat=reception.heartbeat_s or None,
             ) as client,
             copier(reception) as copies,
             begin(client) as stream,
         ):
-            printed: list[Message] = []
-            interrupted = False
+            interrupts.armed = True
             try:
-                for message in messages(stream, reception, hint):
+                for message in messages(stream, reception, hint, copies, interrupts):
                     out.write(printer.add(message))
                     last = message
                     copies.publish(message)
@@ -148,58 +201,79 @@ def receive(
                         out.write(printer.flush())
                         out.flush()
                         acknowledge(client, printed, copies)
-            except KeyboardInterrupt:
-                interrupted = True  # the messages printed so far are acknowledged
             finally:
-                out.write(printer.flush())
-                out.flush()
+                if interrupts.count < 2:  # else the output may be blocked
+                    out.write(printer.flush())
+                    out.flush()
+            if interrupts.count and copies.waiting:
+                click.echo(f"note: waiting up to {COPY_TIMEOUT_S:g} s for the copies; Ctrl-C ends the wait", err=True)
             acknowledge(client, printed, copies)
-        if interrupted and reception.is_query:
+            copies.settle()
+            if reception.acknowledges:
+                client.flush()  # the server has the acknowledgements
+        if interrupts.count and reception.is_query:
             raise click.Abort
     except KeyboardInterrupt:
-        out.flush()
-        if reception.is_query:
+        if copies.waiting:
+            raise copies.failure(f"the wait was interrupted; {copies.waiting} are not acknowledged") from None
+        if printed:
+            raise CommandException(
+                f"{len(printed)} printed messages are not acknowledged: the queue will deliver them again"
+            ) from None
+        if reception.is_query or reception.acknowledges:
             raise click.Abort from None
     except BrokenPipeError:
         # The reader of the output has ended; the interpreter must not flush into the pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
     except DisconnectedException as error:
         raise DisconnectedException(f"{error}; {how_to_go_on(last)}") from error
     except BadFilterException as error:
         raise BadFilterException(f"{error}{marked(reception.content_filter or '', error.position)}") from error
 
 
-def messages(stream: MessageStream, reception: Reception, hint: str) -> Iterator[Message]:
-    """Yield messages until `count` have arrived, none arrives for `timeout_s`, or the stream ends.
+def messages(
+    stream: MessageStream, reception: Reception, hint: str, copies: "Copies", interrupts: Interrupts
+) -> Iterator[Message]:
+    """Yield messages until `count` have arrived, none arrives for `timeout_s`, the stream ends, or Ctrl-C was pressed.
 
     If the first message does not arrive soon, print the hint on standard error. Raises TimedOutException if the result
-    of a query is incomplete.
+    of a query is incomplete, PublishFailed if the second server confirms no copies.
     """
     timeout_s, count = reception.timeout_s, reception.count
     complete = not reception.is_query
     received = 0
-    silent = True
-    while count is None or received < count:
+    hinted = False
+    hint_s = min(SILENT_S, timeout_s or SILENT_S)
+    since = look_at = time.monotonic()
+    while (count is None or received < count) and not interrupts.count:
+        now = time.monotonic()
+        if now >= look_at:
+            copies.watch()
+            look_at = now + LOOK_S
+        left_s = LOOK_S if timeout_s is None else since + timeout_s - now
         try:
-            message = stream.get(min(SILENT_S, timeout_s or SILENT_S) if silent else timeout_s)
-            if message is None and silent:
-                silent = False
-                click.echo(hint, err=True)
-                message = stream.get(None if timeout_s is None else max(0.0, timeout_s - SILENT_S))
+            message = stream.get(min(LOOK_S, max(0.0, left_s)))
         except EOFError:
             return
         if message is None:
+            silent_s = time.monotonic() - since
+            if not hinted and silent_s >= hint_s:
+                hinted = True
+                click.echo(hint, err=True)
+            if timeout_s is None or silent_s < timeout_s:
+                continue
             if complete:
                 return
             raise TimedOutException(
                 f"the result of the query is incomplete: nothing arrived for {timeout_s:g} s after {received} messages"
             )
-        silent = False
+        hinted = True
         if message.command == "group_end":
             complete = True
         elif message.is_content:
             received += 1
             yield message
+        since = time.monotonic()
 
 
 def marked(text: str, position: int | None) -> str:
@@ -216,17 +290,40 @@ class Copies:
         self._publisher = publisher
         self._delta = delta
 
+    @property
+    def waiting(self) -> int:
+        """The number of copies that the second server has not acknowledged."""
+        return 0 if self._publisher is None else self._publisher.published - self._publisher.acknowledged
+
+    def failure(self, why: object) -> PublishFailed:
+        """Return the error for copies that are not known to be persisted."""
+        return PublishFailed(f"a copy is not persisted: {why}")
+
     def publish(self, message: Message) -> None:
         """Copy a message, not waiting for its acknowledgement. A changed part of a record is copied as such."""
         if self._publisher is not None:
             is_part = self._delta and message.command == "publish"
-            self._publisher.publish(message.topic or "", message.data, delta=is_part)
+            try:
+                self._publisher.publish(message.topic or "", message.data, delta=is_part)
+            except PublishFailed as error:
+                raise self.failure(error) from error
+
+    def watch(self) -> None:
+        """Connect to a lost server again. Raises PublishFailed if it acknowledges nothing for too long."""
+        if self._publisher is not None:
+            try:
+                self._publisher.watch()
+            except PublishFailed as error:
+                raise self.failure(error) from error
 
     def settle(self) -> None:
         """Wait until all copies are persisted. Raises PublishFailed, also if one was refused."""
         if self._publisher is None:
             return
-        self._publisher.finish(COPY_TIMEOUT_S)
+        try:
+            self._publisher.finish(COPY_TIMEOUT_S)
+        except PublishFailed as error:
+            raise self.failure(error) from error
         if self._publisher.failures:
             raise PublishFailed(f"a copy was refused: {self._publisher.first_failure}")
 
@@ -243,18 +340,18 @@ def acknowledge(client: Client, printed: list[Message], copies: Copies) -> None:
 
 @contextmanager
 def copier(reception: Reception) -> Iterator[Copies]:
-    """Yield the publisher to the second server; at the end all copies are persisted."""
+    """Yield the publisher to the second server."""
     if reception.copy is None:
         yield Copies(None)
         return
     target = reception.connection.second(reception.copy)
     publisher = ReliablePublisher(
-        lambda store: target.client(publish_store=store, logon_options=COPY_LOGON_OPTIONS)
+        # Without heartbeats: COPY_TIMEOUT_S limits the silence of this server, and no further attempt follows then.
+        lambda store: target.client(publish_store=store, logon_options=COPY_LOGON_OPTIONS),
+        reconnect_s=COPY_TIMEOUT_S,
     )
     publisher.open()
     try:
-        copies = Copies(publisher, reception.delta)
-        yield copies
-        copies.settle()
+        yield Copies(publisher, reception.delta)
     finally:
         publisher.close()

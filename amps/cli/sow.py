@@ -9,7 +9,15 @@ import click
 from amps.cli.connection import FILE, HEADER_TEXT, Connection, connection_options, with_options
 from amps.cli.options import POSITIVE_NUMBER, Decorator, HelpfulCommand, option
 from amps.cli.printers import Printer
-from amps.cli.receiving import FILTER_OPTION, TOPIC_OPTION, Reception, marked, output_options, receive
+from amps.cli.receiving import (
+    FILTER_OPTION,
+    HEARTBEAT_OPTION,
+    TOPIC_OPTION,
+    Reception,
+    marked,
+    output_options,
+    receive,
+)
 from amps.cli.records import RecordError, RecordSource
 from amps.client import BadFilterException, CommandException, Message, QueryArgs
 
@@ -142,6 +150,7 @@ sow_and_subscribe = click.command(
             (
                 *query_options("records and messages"),
                 option("delta", is_flag=True, help="After the records, only the changed fields of records."),
+                HEARTBEAT_OPTION,
                 option(
                     "timeout",
                     "timeout_s",
@@ -170,22 +179,25 @@ def _sow_delete(
     if content_filter is not None and files:
         raise click.UsageError("-filter and -file exclude each other: leave one of them out")
     deleted = 0
+    complete = False
     try:
         with connection.client(timeout=timeout_s) as client:
             if content_filter is not None:
                 deleted = client.sow_delete(topic, filter=content_filter).records_deleted or 0
-                return
-            for source in [RecordSource(path, NEWLINE) for path in files] or [
-                RecordSource(None, NEWLINE, sys.stdin.buffer)
-            ]:
-                for record in source:
-                    deleted += client.sow_delete(topic, data=record).records_deleted or 0
+            else:
+                for source in [RecordSource(path, NEWLINE) for path in files] or [
+                    RecordSource(None, NEWLINE, sys.stdin.buffer)
+                ]:
+                    for record in source:
+                        deleted += client.sow_delete(topic, data=record).records_deleted or 0
+        complete = True
     except BadFilterException as error:
         raise BadFilterException(f"{error}{marked(content_filter or '', error.position)}") from error
     except RecordError as error:
         raise CommandException(str(error)) from error
     finally:
-        click.echo(f"total records deleted: {deleted}")
+        if complete or deleted:
+            click.echo(f"total records deleted: {deleted}")
 
 
 sow_delete = click.command(

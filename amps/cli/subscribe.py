@@ -7,7 +7,14 @@ import click
 from amps.cli.connection import HEADER_TEXT, Connection, connection_options, with_options
 from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
 from amps.cli.printers import Printer
-from amps.cli.receiving import FILTER_OPTION, TOPIC_OPTION, Reception, output_options, receive
+from amps.cli.receiving import (
+    FILTER_OPTION,
+    HEARTBEAT_OPTION,
+    TOPIC_OPTION,
+    Reception,
+    output_options,
+    receive,
+)
 from amps.client import Client, Message, MessageStream
 
 BACKLOG_MAX = 1_000_000
@@ -77,6 +84,7 @@ subscribe = click.command(
                     type=click.IntRange(0, BACKLOG_MAX),
                     help="Maximum number of unacknowledged messages of queues; the queues may lower it.  [default: 1]",
                 ),
+                HEARTBEAT_OPTION,
                 option(
                     "timeout",
                     "timeout_s",

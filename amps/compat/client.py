@@ -20,7 +20,8 @@ from amps.client.frontend.settings import default_client_name
 from amps.compat.constants import Bookmarks
 from amps.compat.handlers import Handler, wrapped, wrapped_failed_write, wrapped_or_none
 from amps.compat.messages import Message
-from amps.compat.names import bound, seconds, with_twins
+from amps.compat.names import body, bound, seconds, text, with_twins
+from amps.compat.stores import released
 from amps.compat.streams import MessageStream
 
 _SUBSCRIBE = ("topic", "filter", "options", "timeout", "sub_id")
@@ -59,6 +60,8 @@ class Client:
         self._ack_batch_size = 0
         self._ack_timeout_ms: float | None = None
         self._timer_s = 0.0
+        self._stores: list[Any] = []
+        """The stores to close with the client."""
 
     def __enter__(self) -> Self:
         return self
@@ -127,9 +130,23 @@ class Client:
             self._made.disconnect()
 
     def close(self) -> None:
-        """Disconnect, and end all streams; a client that was connected cannot be used again."""
-        if self._made is not None:
-            self._made.close()
+        """Disconnect, end all streams, and close the stores; a client that was connected cannot be used again.
+
+        Stores in memory keep what they hold. Raises StoreException if a store cannot write its files.
+        """
+        client = self._made
+        if client is not None:
+            client.close()
+            if client.state != _State.SHUTDOWN:  # a handler runs: the receive thread ends the connection after it
+                client.add_connection_state_listener(self._release_stores_after)
+        self._release_stores_after(_State.SHUTDOWN if client is None else client.state)
+
+    def _release_stores_after(self, state: _State) -> None:
+        if state == _State.SHUTDOWN:
+            with self._making:
+                stores, self._stores = self._stores, []
+            for store in stores:
+                released(store)
 
     def get_server_version(self) -> str:
         """The version of the server, after logon."""
@@ -166,9 +183,14 @@ class Client:
 
     # Stores
 
+    def _set_store(self, what: str, name: str, store: Any) -> None:
+        former = self._arguments.get(name)
+        self._set_argument(what, name, store)
+        self._stores = [kept for kept in self._stores if kept is not former] + ([] if store is None else [store])
+
     def set_publish_store(self, store: Any) -> None:
         """Set the publish store. Before `connect`."""
-        self._set_argument("set_publish_store", "publish_store", store)
+        self._set_store("set_publish_store", "publish_store", store)
 
     def get_publish_store(self) -> Any:
         """The publish store, None without one."""
@@ -176,7 +198,7 @@ class Client:
 
     def set_bookmark_store(self, store: Any) -> None:
         """Set the bookmark store. Before `connect`."""
-        self._set_argument("set_bookmark_store", "bookmark_store", store)
+        self._set_store("set_bookmark_store", "bookmark_store", store)
 
     def get_bookmark_store(self) -> Any:
         """The bookmark store, None without one."""
@@ -213,13 +235,13 @@ class Client:
                 else:
                     time.sleep(_FULL_PAUSE_S)
 
-    def publish(self, topic: str, data: Data | object = b"", expiration: int | None = None) -> int:
+    def publish(self, topic: str | bytes, data: Data | object = b"", expiration: int | None = None) -> int:
         """Publish a message; return its sequence number, 0 without a publish store."""
-        return self._with_room(lambda: self._client.publish(topic, data, expiration=expiration))
+        return self._with_room(lambda: self._client.publish(text(topic), body(data), expiration=expiration))
 
-    def delta_publish(self, topic: str, data: Data | object = b"", expiration: int | None = None) -> int:
+    def delta_publish(self, topic: str | bytes, data: Data | object = b"", expiration: int | None = None) -> int:
         """Publish changes to a record; return the sequence number, 0 without a publish store."""
-        return self._with_room(lambda: self._client.delta_publish(topic, data, expiration=expiration))
+        return self._with_room(lambda: self._client.delta_publish(text(topic), body(data), expiration=expiration))
 
     def publish_flush(self, timeout: float = 0, ack_type: AckType | str | None = None) -> None:
         """Wait until everything published before is persisted; without a store, until it is processed."""

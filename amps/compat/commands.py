@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from amps.client import DEFAULT
 from amps.client import Command as _Command
-from amps.compat.names import milliseconds, seconds, with_twins
+from amps.compat.names import body, milliseconds, seconds, text, with_twins
 
 
 @with_twins
@@ -29,6 +29,16 @@ class Command(_Command):
     def set_options(self, value: str | None) -> Self:
         """Options, comma-separated; `Message.Options` has helpers."""
         self.options = value or ""
+        return self
+
+    def set_topic(self, value: str | bytes | None) -> Self:
+        """The topic."""
+        self.topic = None if value is None else text(value)
+        return self
+
+    def set_data(self, value: Any) -> Self:
+        """The body; text may be the result of `Message.get_data`."""
+        self.data = body(value)
         return self
 
     def set_command(self, value: str) -> Self:

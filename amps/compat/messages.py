@@ -7,7 +7,7 @@ from amps.client import AckType
 from amps.client import Command as _Command
 from amps.client import Message as _Message
 from amps.compat.constants import AckTypes, CommandType, Options
-from amps.compat.names import with_twins
+from amps.compat.names import body, with_twins
 
 _NOTHING = _Message(b"{}")
 
@@ -137,15 +137,18 @@ class Message:
         return ",".join(self._message.sub_ids)
 
     def get_data(self) -> str:
-        """The body as text. Raises UnicodeDecodeError if it is not UTF-8; see `get_data_raw`."""
-        return self.get_data_raw().decode("utf-8")
+        """The body as text. Bytes that are not UTF-8 become surrogates, as in Python's names of files.
+
+        `set_data` and `publish` make the same bytes of such a text. `get_data_raw` returns the bytes.
+        """
+        return self.get_data_raw().decode("utf-8", "surrogateescape")
 
     def get_data_raw(self) -> bytes:
         """The body as bytes."""
         data = self._own.get("data")
         if data is None:
             return self._message.data
-        return data.encode("utf-8") if isinstance(data, str) else bytes(data)
+        return bytes(body(data))
 
     def set_data(self, value: str | bytes) -> Self:
         """Set the body."""
@@ -170,6 +173,8 @@ class Message:
     def to_command(self) -> _Command:
         """Return the command that the fields that were set describe."""
         fields = {name: self._own[name] for name in _COMMAND_FIELDS if name in self._own}
+        if "data" in fields:
+            fields["data"] = body(fields["data"])
         if "ack_type" in fields:
             fields["ack_type"] = AckType.parse(fields["ack_type"])
         return _Command(str(self._own.get("command", "")), **fields)

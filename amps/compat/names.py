@@ -27,6 +27,16 @@ def seconds(milliseconds: float | None) -> float | None:
     return milliseconds / 1000 if milliseconds else None
 
 
+def text(value: str | bytes) -> str:
+    """Return a text that may be given as UTF-8 bytes, such as a topic."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def body(data: Any) -> Any:
+    """Return a body; in text, bytes that are not UTF-8 are what `Message.get_data` makes of them."""
+    return data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+
+
 def milliseconds(value: float | None) -> int:
     """Return seconds as whole milliseconds, 0 for no limit."""
     return 0 if value is None else round(value * 1000)
@@ -46,6 +56,9 @@ def bound(call: str, names: tuple[str, ...], positional: tuple[Any, ...], given:
         if name in values:
             raise TypeError(f"{call}() got multiple values for argument {name!r}")
         values[name] = value
+    for name, value in values.items():
+        if isinstance(value, bytes) and name != "data":
+            values[name] = text(value)
     for name in values:
         if name != "handler" and name not in names:
             raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")

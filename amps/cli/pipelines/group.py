@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from amps.cli.failures import tell
 from amps.cli.options import HelpfulGroup
 from amps.cli.pipelines.archive import archive
 from amps.cli.pipelines.common import failure_text
@@ -31,7 +32,7 @@ class PipelineGroup(HelpfulGroup):
             text = failure_text(error)
             if text is None:
                 raise
-            click.echo(f"error: {text}", err=True)
+            tell(text)
             ctx.exit(1)
 
 

@@ -2,7 +2,9 @@
 
 import base64
 import http.client
+import io
 import json
+import socket
 import ssl
 import time
 from dataclasses import dataclass, field
@@ -11,13 +13,15 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
+from amps.cli.failures import tell
+
 DEFAULT_PORT = 8085
 DEFAULT_ADDRESS = f"localhost:{DEFAULT_PORT}"
 INSTANCE = "/amps/instance.json"
 CALL_WAIT_S = 5.0
 """Limit of each read from the connection."""
 ANSWER_WAIT_S = 15.0
-"""Limit of a whole answer."""
+"""Limit of a whole answer, from its first header on."""
 ANSWER_BYTES_MAX = 64 * 2**20
 
 
@@ -25,7 +29,43 @@ class AdminFailure(click.ClickException):
     """The administration interface did not answer as it should. The text has the likely cause."""
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"error: {self.message}", err=True)
+        tell(self.message)
+
+
+class _Until(io.RawIOBase):
+    """The received bytes of a socket, up to a deadline: a server that sends little at a time cannot delay it."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._socket = sock
+        self._deadline = deadline
+        self._received = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline - time.monotonic()
+        try:
+            if left_s > 0:
+                self._socket.settimeout(min(CALL_WAIT_S, left_s))
+                return self._received.readinto(buffer)
+        except TimeoutError:
+            if left_s > CALL_WAIT_S:
+                raise
+        raise TimeoutError(f"the answer takes longer than {ANSWER_WAIT_S:g} s")
+
+    def close(self) -> None:
+        self._received.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """A response that is read, with its status and headers, up to a deadline."""
+
+    def __init__(self, deadline: float, sock: socket.socket, *given: Any, **named: Any) -> None:
+        super().__init__(sock, *given, **named)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Until(sock, deadline))
 
 
 @dataclass(frozen=True)
@@ -104,6 +144,7 @@ class AdminInterface:
             credentials = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
             headers["Authorization"] = f"Basic {credentials}"
         try:
+            connection.response_class = lambda *given, **named: _Answer(deadline, *given, **named)  # type: ignore[assignment]
             connection.request("GET", self.prefix + INSTANCE, headers=headers)
             answer = connection.getresponse()
             parts: list[bytes] = []
@@ -113,8 +154,6 @@ class AdminInterface:
                 size += len(part)
                 if size > ANSWER_BYTES_MAX:
                     raise OSError(f"the answer has more than {ANSWER_BYTES_MAX} bytes")
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"the answer takes longer than {ANSWER_WAIT_S:g} s")
             return answer.status, b"".join(parts)
         finally:
             connection.close()

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from amps._core.values.value import publisher_id
-from amps.cli.utilities.common import SETTINGS, UtilityCommand, tell_error, version_option, writer
+from amps.cli.failures import describe, tell
+from amps.cli.utilities.common import SETTINGS, UtilityCommand, version_option, writer
 from amps.journal.clients_ack import VERSION, ClientsAck, ClientsAckDamaged, read_clients_ack
 from amps.journal.layout import SEPARATOR, block, iso8601, raw_timestamp
 
@@ -61,7 +62,7 @@ def main(context: click.Context, filenames: tuple[Path, ...], limit: int | None)
         try:
             ack = read_clients_ack(path)
         except OSError as error:
-            tell_error(error)
+            tell(describe(error))
             failed = True
             continue
         except ClientsAckDamaged as damage:

@@ -1,7 +1,6 @@
 """The shared parts of all utilities: failures, output, and the display of progress."""
 
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from amps.cli.failures import describe, drop_output, flush_output, tell, tell_system_error
 from amps.cli.options import HelpfulCommand
 from amps.version import VERSION
 
@@ -32,12 +32,14 @@ class UtilityCommand(HelpfulCommand):
             sys.stdout.flush()
         except BrokenPipeError:
             # Otherwise Python would report the error again when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_output()
             ctx.exit(self.failure_status)
-        except (LogDamaged, OSError) as error:
-            with contextlib.suppress(BrokenPipeError):
-                sys.stdout.flush()
-            tell_error(error)
+        except LogDamaged as error:
+            flush_output()
+            tell(describe(error))
+            ctx.exit(self.failure_status)
+        except OSError as error:
+            tell_system_error(error)
             ctx.exit(self.failure_status)
         return result
 
@@ -47,15 +49,6 @@ def fail(context: click.Context, text: str) -> NoReturn:
     sys.stdout.flush()
     click.echo(f"error: {text}", err=True)
     context.exit(1)
-
-
-def tell_error(error: Exception) -> None:
-    """Print an error in one line on standard error."""
-    if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename is not None else ""
-        click.echo(f"error: {place}{error.strerror or error}", err=True)
-    else:
-        click.echo(f"error: {error}", err=True)
 
 
 def writer() -> Callable[[bytes], object]:

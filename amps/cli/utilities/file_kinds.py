@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from amps.cli.utilities.common import SETTINGS, UtilityCommand, tell_error, version_option
+from amps.cli.failures import describe, tell
+from amps.cli.utilities.common import SETTINGS, UtilityCommand, version_option
 from amps.journal.kinds import kind_of
 
 
@@ -26,7 +27,7 @@ def main(context: click.Context, names: tuple[str, ...]) -> None:
             try:
                 kind = kind_of(path)
             except OSError as error:
-                tell_error(error)
+                tell(describe(error))
                 failed = True
                 continue
             text = f"AMPS {kind.name} {kind.version}" if kind is not None else "not an AMPS file"

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from amps._core.journal.reader import MAGIC, LogDamaged
+from amps.cli.failures import describe, tell
 from amps.cli.utilities.common import (
     SETTINGS,
     UtilityCommand,
     reading_progress,
-    tell_error,
     version_option,
     writer,
 )
@@ -221,7 +221,7 @@ def main(
             raise
         except (OSError, LogDamaged) as error:
             sys.stdout.flush()
-            tell_error(error)
+            tell(describe(error))
             failed = True
     context.exit(FAILED if failed else 0 if grep.found else NOTHING_FOUND)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from amps.cli.utilities.common import SETTINGS, UtilityCommand, tell_error, version_option, writer
+from amps.cli.failures import describe, tell
+from amps.cli.utilities.common import SETTINGS, UtilityCommand, version_option, writer
 from amps.journal.layout import SEPARATOR, block, iso8601
 from amps.journal.queues_ack import VERSION, QueuesAckDamaged, QueueStart, read_queues_ack
 
@@ -49,7 +50,7 @@ def main(context: click.Context, filenames: tuple[Path, ...], limit: int | None)
             mark, starts = read_queues_ack(path)
             found = list(queues(starts))
         except OSError as error:
-            tell_error(error)
+            tell(describe(error))
             failed = True
             continue
         except (QueuesAckDamaged, ValueError, TypeError) as damage:

@@ -26,7 +26,7 @@ class FileBookmarkStore:
     """Remembers in a file which messages of bookmark subscriptions were processed.
 
     - path: the file, made if it does not exist. `<path>.lock` beside it excludes a second store, here or in another
-      process: StoreException.
+      process: StoreException. A client that is given the store does not close it: call `close`.
     - sync: `always`: a discarded message is on the device when `discard` returns; `interval`: after at most about
       `sync_interval` seconds; `never`: when the system decides. The death of the process loses nothing in any mode.
     - sync_interval: seconds.

@@ -318,7 +318,9 @@ def _locked(path: str) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
-        raise StoreException(f"the bookmark store {path} is open already, here or in another process") from error
+        raise StoreException(
+            f"the bookmark store {path} is open already, here or in another process: close it first"
+        ) from error
     return fd
 
 

@@ -26,8 +26,9 @@ class FilePublishStore:
     """Keeps messages in files: they survive the death of this process at any instant.
 
     After a restart, a client with the same name sends the messages that are not persisted, and continues numbering.
-    One process can use the directory `path` at a time; it belongs to one client name. In a forked child, the store is
-    closed.
+    One store can use the directory `path` at a time; it belongs to one client name. In a forked child, the store is
+    closed. A client that is given a store does not close it: the store may outlive it, and serve another client. Call
+    `close` before another store opens the directory. `HAClient.file_backed` makes stores that the client closes.
 
     `sync` determines what survives a crash of the machine. With `always`, a publish returns when its message is on the
     disk. With `interval`, messages are written every `sync_interval` seconds; with `never`, the operating system

@@ -159,9 +159,11 @@ class SegmentLog:
         except BlockingIOError:
             holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
+            here = holder == str(os.getpid())
             raise StoreException(
-                f"the publish store {self.path} is in use by process {holder}; close it there, or give this client"
-                " another directory"
+                f"the publish store {self.path} is in use by "
+                + ("another store object of this process: call its close()," if here else f"process {holder}: close it")
+                + " first, or give this client another directory"
             ) from None
         except OSError:
             os.close(fd)

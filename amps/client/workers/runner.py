@@ -2,7 +2,11 @@
 
 The thread that calls `run` owns the times at which messages go back to the queue. Other threads and signal handlers
 reach it by events. To drain, the subscription gets a backlog of 0: the server then sends no message, but keeps the
-leases of those that run. Unsubscribing at once would let another consumer handle them, too.
+leases of those that run. Unsubscribing at once would let another consumer handle them, too. Requests to the server
+wait in threads of their own, so that neither its silence nor a second signal finds this one waiting.
+
+Only a queue has leases, and numbers its messages by bookmarks; without them, messages could not be told apart. So the
+acknowledgement of each subscription must name a backlog (client.md §6), and each message must have a bookmark.
 """
 
 import heapq
@@ -11,10 +15,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from amps.client.blocking.client import Client
-from amps.client.enums import ConnectionState, Timeout
-from amps.client.errors import AMPSException, DisconnectedException
+from amps.client.enums import AckType, ConnectionState, Timeout
+from amps.client.errors import AMPSException, DisconnectedException, UsageException
+from amps.client.protocol.command import Command
+from amps.client.protocol.message import Message
 from amps.client.workers.backlog import Backlog, Held
 from amps.client.workers.outcomes import Outcomes
 from amps.client.workers.pools import pool_for
@@ -24,7 +31,9 @@ TICK_S = 0.5
 """The longest wait for an event. It bounds the delay of a signal that arrives just before a wait, of the report of
 counters, and of the discovery that the client has given up."""
 END_S = 5.0
-"""The longest wait for the server to process the last acknowledgements."""
+"""The longest wait for the server to process the last acknowledgements, and for a child process."""
+LAST_S = 2.0
+"""The time that it has for them if `drain_timeout` has passed."""
 
 Event = tuple[float, Held] | BaseException | None
 
@@ -52,7 +61,7 @@ class Runner:
     @property
     def stats(self) -> WorkerStats:
         """A snapshot of the counters."""
-        return self._outcomes.stats
+        return replace(self._outcomes.stats, connected=int(self._opened and self._client.logged_on))
 
     def stop(self) -> None:
         """Begin to drain; a second call ends at once. For any thread, and for signal handlers."""
@@ -60,8 +69,13 @@ class Runner:
         self._events.put(None)
 
     def run(self) -> None:
-        """Work until `stop`. Raises AMPSException if the client cannot connect or subscribe, or gives up for good."""
+        """Work until `stop`.
+
+        Raises AMPSException if the client cannot connect or subscribe, or gives up for good; UsageException if the
+        topic is no queue.
+        """
         client = self._client
+        close_s = END_S
         client.add_connection_state_listener(self._note_state)
         threading.Thread(target=self._open, name="amps-worker-open", daemon=True).start()
         try:
@@ -72,11 +86,11 @@ class Runner:
                 down = down + 1 if lost else 0
                 if down > 2:  # a client that will reconnect may not have begun
                     raise DisconnectedException("the worker's client has lost its connection for good")
-            self._drain()
+            close_s = self._drain()
         finally:
             self._backlog.stop()
             self._pool.abandon()
-            client.close(timeout=END_S)
+            client.close(timeout=close_s)
             self._on_tick(self.stats)
 
     def _open(self) -> None:
@@ -84,21 +98,30 @@ class Runner:
         try:
             self._client.open()
             self._pool.start()
-            self._subscribe(self._settings.max_backlog, replace=False, timeout=None)  # closing the client ends it
+            self._subscribe(self._settings.max_backlog, "", timeout=None)  # closing the client ends it
             self._opened = True
         except BaseException as error:
             self._events.put(error)
 
-    def _subscribe(self, max_backlog: int, *, replace: bool, timeout: Timeout) -> None:
-        self._client.subscribe(
+    def _subscribe(self, max_backlog: int, options: str, *, timeout: Timeout) -> None:
+        command = Command(
+            "subscribe",
             self._settings.topic,
-            self._settings.filter,
-            handler=self._outcomes.arrived,
+            filter=self._settings.filter,
             sub_id="worker",
-            max_backlog=max_backlog,
-            replace=replace,
-            timeout=timeout,
+            options=f"max_backlog={max_backlog}{options}",
+            ack_type=AckType.PROCESSED,  # `_arrived` gets it, too
         )
+        self._client.execute_async(command, self._arrived, timeout=timeout)
+
+    def _arrived(self, message: Message) -> None:
+        is_ack = message.command == "ack"
+        if "max_backlog" not in (message.options or "") if is_ack else message.bookmark is None:
+            topic = message.topic or self._settings.topic
+            why = "only a queue keeps messages until a worker has handled them"
+            self._events.put(UsageException(f"{topic!r} is no queue: {why}"))
+        elif not is_ack:
+            self._outcomes.arrived(message)
 
     def _note_state(self, state: ConnectionState) -> None:
         if state == ConnectionState.DISCONNECTED:
@@ -129,29 +152,50 @@ class Runner:
         while self._delayed and (self._stops or self._delayed[0][0] <= now):
             self._outcomes.give_back(heapq.heappop(self._delayed)[2])
 
-    def _drain(self) -> None:
+    def _drain(self) -> float:
+        """Let handlers end, within `drain_timeout`; return the seconds that closing the client may take."""
         deadline = time.monotonic() + self._settings.drain_timeout
         self._backlog.stop()
-        client, logger = self._client, self._settings.logger
+        client, backlog = self._client, self._backlog
         if client.logged_on:
-            try:
-                self._subscribe(0, replace=True, timeout=END_S)
-            except AMPSException as error:
-                logger.warning("worker: the queue may send messages while the worker drains: %s", error)
-        while True:
-            left_s = deadline - time.monotonic()
-            running = self._backlog.running
-            if not running or left_s <= 0 or self._stops > 1:
-                break
-            self._wait(min(TICK_S, left_s))
+            self._ask(
+                lambda: self._subscribe(0, ",replace", timeout=END_S),
+                "the queue may send messages while the worker drains",
+            )
+        self._wait_while(lambda: backlog.running > 0, deadline)
         while not self._events.empty():
             self._wait(0)
         self._wait(0)
-        if running:
-            logger.warning("worker: %d handlers still run; their messages go back to the queue", running)
-        if client.logged_on:
+        if running := backlog.running:
+            self._settings.logger.warning(
+                "worker: %d handlers still run; their messages go back to the queue", running
+            )
+        if not client.logged_on:
+            return LAST_S
+        asked = self._ask(self._flush, "the last acknowledgements may be lost")
+        now = time.monotonic()
+        self._wait_while(asked.is_alive, min(now + END_S, max(deadline, now + LAST_S)))
+        return 0 if asked.is_alive() else LAST_S
+
+    def _flush(self) -> None:
+        self._client.flush_acks()
+        self._client.flush(timeout=None)  # closing the client ends it
+
+    def _ask(self, request: Callable[[], object], otherwise: str) -> threading.Thread:
+        """Send a request to the server; wait for its answer in a new thread. `otherwise`: what follows on a failure."""
+
+        def ask() -> None:
             try:
-                client.flush_acks()
-                client.flush(timeout=END_S)
+                request()
             except AMPSException as error:
-                logger.warning("worker: the last acknowledgements may be lost: %s", error)
+                self._settings.logger.warning("worker: %s: %s", otherwise, error)
+            self._events.put(None)
+
+        asking = threading.Thread(target=ask, name="amps-worker-end", daemon=True)
+        asking.start()
+        return asking
+
+    def _wait_while(self, condition: Callable[[], bool], deadline: float) -> None:
+        """Wait for events until the condition is false, the deadline, or a second `stop`."""
+        while condition() and self._stops < 2 and (left_s := deadline - time.monotonic()) > 0:
+            self._wait(min(TICK_S, left_s))

@@ -33,6 +33,8 @@ class WorkerStats:
     """Messages held now for which no handler has begun."""
     restarts: int = 0
     """Processes that ended by themselves and were replaced."""
+    connected: int = 0
+    """Processes that are connected to a server and subscribed to the queue now."""
 
     def __add__(self, other: "WorkerStats") -> "WorkerStats":
         return WorkerStats(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
@@ -56,17 +58,22 @@ class Settings:
     max_retry_delay: float
     dead_letter_topic: str | None
     drain_timeout: float
+    heartbeat: float | None
     logger: logging.Logger
 
     def make_client(self) -> Client:
         """Return a new client, not yet connected."""
-        client = self.servers() if callable(self.servers) else HAClient(self.name, self.servers)
+        client = self.servers() if callable(self.servers) else self._own_client()
         if self.dead_letter_topic is not None and client.publish_store is not None:
             client.close()
             raise UsageException("dead letters need a client without a publish store, to learn of refusals")
         client.ack_batch_size = self.ack_batch_size
         client.ack_timeout = self.ack_timeout
         return client
+
+    def _own_client(self) -> Client:
+        assert not callable(self.servers)
+        return HAClient(self.name, self.servers, heartbeat=self.heartbeat)
 
     def delay_after(self, attempts: int) -> float:
         """Return the seconds until a message that has failed so many times is given back."""

@@ -2,10 +2,14 @@
 
 Each child has a pipe to its supervisor. It reports its counters there, and drains when the supervisor writes or dies.
 Children are spawned, not forked: the supervisor may have threads, and no child keeps the pipe of another open.
+
+A child that dies is replaced. One that cannot start, or finds that the worker cannot work at all, would only do so
+again: it ends them all. A child that has started says so before anything else.
 """
 
 import contextlib
 import multiprocessing
+import pickle
 import signal
 import threading
 import time
@@ -13,6 +17,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.context import SpawnProcess
 
+from amps.client.errors import UsageException
 from amps.client.workers.runner import END_S, TICK_S, Runner
 from amps.client.workers.settings import Settings, WorkerStats
 
@@ -31,26 +36,45 @@ class _Child:
         self._delay_s = FIRST_RESTART_S
         self._started = 0.0
         self.stats = WorkerStats()
+        self.has_started = False
+        self.failure: str | None = None
+        """Why no child can work."""
         self.process: SpawnProcess | None = None
         self.pipe: Connection | None = None
         self.start_at = 0.0
 
     def start(self) -> None:
+        self.has_started = False
         self.pipe, theirs = Pipe()
-        self.process = multiprocessing.get_context("spawn").Process(
+        process = multiprocessing.get_context("spawn").Process(
             target=_work, args=(self._settings, theirs), name="amps-worker"
         )
         self._started = time.monotonic()
         try:
-            self.process.start()
+            process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            self.close_pipe()
+            raise UsageException(
+                f"an argument of the worker cannot be sent to a child process ({error}): define the handler at the top "
+                "level of a module, not as a lambda or inside a function"
+            ) from error
+        except BaseException:
+            self.close_pipe()
+            raise
         finally:
             theirs.close()
+        self.process = process
 
     def read(self) -> None:
         """Read the reports that have arrived."""
         try:
             while self.pipe is not None and self.pipe.poll():
-                self.stats = self.pipe.recv()
+                received = self.pipe.recv()
+                self.has_started = True
+                if isinstance(received, WorkerStats):
+                    self.stats = received
+                else:
+                    self.failure = received
         except (EOFError, OSError):
             self.close_pipe()
 
@@ -70,7 +94,7 @@ class _Child:
         self.start_at = now + self._delay_s
         self._delay_s = min(LONGEST_RESTART_S, 2 * self._delay_s)
         last, self.stats = self.stats, WorkerStats()
-        return replace(last, running=0, waiting=0)
+        return replace(last, running=0, waiting=0, connected=0)
 
 
 class Supervisor:
@@ -95,7 +119,7 @@ class Supervisor:
             self._wake.send_bytes(b"\0")
 
     def run(self) -> None:
-        """Work until `stop`."""
+        """Work until `stop`. Raises UsageException if no child can work."""
         try:
             while not self._stops:
                 for child in self._children:
@@ -119,9 +143,17 @@ class Supervisor:
         if self._woken in wait(sources, limit_s):
             self._woken.recv_bytes()
         for child in self._children:
-            child.read()
             process = child.process
-            if process is not None and not process.is_alive():
+            dead = process is not None and not process.is_alive()
+            child.read()
+            if child.failure is not None:
+                raise UsageException(child.failure)
+            if process is not None and dead:
+                if not child.has_started and (process.exitcode or 0) > 0 and not self._stops:
+                    raise UsageException(
+                        f"a child process cannot start, it ended with {process.exitcode}: the program needs the guard "
+                        "`if __name__ == \"__main__\":`, and the child must be able to import the handler"
+                    )
                 last = child.ended()
                 self._ended += replace(last, restarts=0 if self._stops else 1)
                 if not self._stops:
@@ -157,8 +189,20 @@ def _work(settings: Settings, pipe: Connection) -> None:
         with contextlib.suppress(OSError):  # the supervisor is dead
             pipe.send(stats)
 
-    runner = Runner(settings, report)
-    signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+    report(WorkerStats())
+    try:
+        runner = Runner(settings, report)
+        signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+        _listen(runner, pipe)
+        runner.run()
+    except UsageException as error:
+        with contextlib.suppress(OSError):
+            pipe.send(str(error))
+        raise SystemExit(1) from None
+
+
+def _listen(runner: Runner, pipe: Connection) -> None:
+    """Drain when the supervisor says so, or is dead."""
 
     def listen() -> None:
         with contextlib.suppress(EOFError, OSError):
@@ -166,4 +210,3 @@ def _work(settings: Settings, pipe: Connection) -> None:
         runner.stop()
 
     threading.Thread(target=listen, name="amps-worker-supervisor", daemon=True).start()
-    runner.run()

@@ -40,7 +40,10 @@ class Worker:
       with each failure, and the longest. They should be shorter than the queue's lease.
     - dead_letter_topic: gets the body of a dead letter; `amps.client.Failure.of(message)` is the reason. None: the
       message leaves the queue as expired, which runs the queue's actions.
-    - drain_timeout: seconds that handlers have to end after `stop`.
+    - drain_timeout: seconds that handlers have to end after `stop`. `run` then returns within about 2 s, also if the
+      server does not answer.
+    - heartbeat: seconds between heartbeats, by which a server that stops answering is noticed after twice this time;
+      None = none. A client that a function returns keeps its own.
     - logger: by default `amps.client`.
 
     A handler that raises has failed. One that raises `amps.client.Rejected` makes its message a dead letter at once.
@@ -66,6 +69,7 @@ class Worker:
         max_retry_delay: float = 30.0,
         dead_letter_topic: str | None = None,
         drain_timeout: float = 30.0,
+        heartbeat: float | None = 10.0,
         logger: logging.Logger | None = None,
     ) -> None:
         if not callable(handler):
@@ -86,6 +90,8 @@ class Worker:
         ):
             if seconds < 0:
                 raise ValueError(f"{what} cannot be negative: {seconds}")
+        if heartbeat is not None and not heartbeat > 0:
+            raise ValueError(f"heartbeat must be positive, or None: {heartbeat}")
         self._settings = Settings(
             servers=servers if isinstance(servers, str) or callable(servers) else tuple(servers),
             topic=topic,
@@ -101,6 +107,7 @@ class Worker:
             max_retry_delay=max_retry_delay,
             dead_letter_topic=dead_letter_topic,
             drain_timeout=drain_timeout,
+            heartbeat=heartbeat,
             logger=logger or logging.getLogger("amps.client"),
         )
         self._processes = processes
@@ -123,7 +130,8 @@ class Worker:
         To drain: the queue sends no more messages, handlers that run may end within `drain_timeout`, their
         acknowledgements are sent, and all other messages go back to the queue. A second signal ends the drain. Signals
         are handled only if the main thread calls; the former handlers are restored. Raises AMPSException if the
-        worker cannot connect or subscribe (child processes try again instead).
+        worker cannot connect or subscribe (child processes try again instead), UsageException if the topic is no
+        queue, or child processes cannot start.
         """
         with self._lock:
             if self._engine is not None:

@@ -221,6 +221,34 @@ def test_a_server_that_never_ends_its_answer_does_not_hang_the_client(monkeypatc
     assert "the answer takes longer than 1 s" in caught.value.message
 
 
+def test_a_server_that_never_ends_its_headers_does_not_hang_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit applies to the whole answer, not to its body only."""
+    monkeypatch.setattr(interface, "ANSWER_WAIT_S", 0.5)
+
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        for _ in range(50):  # no more than the client's limit of headers
+            request.wfile.write(b"X: a\r\n")
+            request.wfile.flush()
+            time.sleep(0.1)
+
+    with serving(answer) as admin, pytest.raises(AdminFailure) as caught:
+        admin.read()
+    assert "the answer takes longer than 0.5 s" in caught.value.message
+
+
+def test_a_hostile_interface_does_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(request: http.server.BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.1 404 \x1b]0;pwned\x07\r\nContent-Length: 5\r\n\r\n\x1b[31m")
+
+    with serving(answer) as admin, pytest.raises(AdminFailure) as caught:
+        admin.read()
+    caught.value.show()
+    told = capsys.readouterr().err
+    assert "\\x1b[31m" in told
+    assert "\x1b" not in told
+
+
 def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interface, "CALL_WAIT_S", 0.3)
     over = threading.Event()

@@ -319,6 +319,31 @@ def test_every_setter_of_a_message_is_read_by_its_getter() -> None:
             assert getattr(empty, f"get_{name[4:]}")() == value, name
 
 
+def test_topics_may_be_bytes(logged_on: LoggedOn) -> None:
+    client, connection = logged_on
+    client.publish(b"t", "1")
+    client.delta_publish(b"t", "1")
+    assert [connection.expect(name)["t"] for name in ("publish", "delta_publish")] == ["t", "t"]
+    assert sent(connection, client.subscribe, ignore, b"t", filter=b"/a=1")["f"] == "/a=1"
+    assert AMPS.Command("publish").set_topic(b"t").get_topic() == "t"
+
+
+def test_a_body_that_is_no_utf8_is_text_from_which_the_same_bytes_are_made(logged_on: LoggedOn) -> None:
+    """A handler that reads it as text does not fail, and passes on what it got."""
+    client, connection = logged_on
+    message = AMPS.Message().set_data(b"a\xff\xc3\xa9")
+    data = message.get_data()
+    assert data == "a\udcff\u00e9"
+    client.publish("t", data)
+    assert connection.expect("publish").body == b"a\xff\xc3\xa9"
+    assert message.set_data(data).get_data_raw() == b"a\xff\xc3\xa9"
+    message.set_command("publish").set_topic("t")
+    client.send(message)
+    assert connection.expect("publish").body == b"a\xff\xc3\xa9"
+    client.execute_async(AMPS.Command("publish", "t").set_data(data))
+    assert connection.expect("publish").body == b"a\xff\xc3\xa9"
+
+
 def test_messages_without_a_handler_go_to_the_last_chance_handler(logged_on: LoggedOn) -> None:
     """client.md §10: it has an older name, too."""
     client, connection = logged_on

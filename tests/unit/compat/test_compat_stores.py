@@ -8,7 +8,8 @@ import pytest
 
 import amps.compat as AMPS
 from amps.client import Message as _Message
-from tests.unit.client.peer import ScriptedPeer
+from tests.unit.client.peer import ScriptedPeer, in_background
+from tests.unit.client.talk import wait_for
 from tests.unit.compat.test_compat_calls import log_on, peer
 
 __all__ = ["peer"]
@@ -102,3 +103,146 @@ def test_a_client_with_stores_in_files(tmp_path: Path) -> None:
     assert isinstance(client.get_publish_store(), AMPS.PublishStore)
     assert isinstance(client.get_bookmark_store(), AMPS.MMapBookmarkStore)
     client.close()
+
+
+FILES: list[Callable[[Path], Any]] = [
+    lambda path: AMPS.PublishStore(path / "p"),
+    lambda path: AMPS.HybridPublishStore(path / "h"),
+    lambda path: AMPS.MMapBookmarkStore(path / "m"),
+    lambda path: AMPS.RingBookmarkStore(path / "r"),
+]
+
+
+@pytest.mark.parametrize("make", FILES)
+@pytest.mark.parametrize("connected", [True, False], ids=["connected", "never connected"])
+def test_client_3_2_closing_a_client_closes_its_stores(
+    make: Callable[[Path], Any], connected: bool, tmp_path: Path, peer: ScriptedPeer
+) -> None:
+    """client.md §3.2: the next client, here or in another process, can open the files at once."""
+    kept = []
+    for _ in range(2):
+        client = AMPS.Client("me")
+        store = make(tmp_path)
+        publishes = hasattr(store, "unpersisted_count")
+        (client.set_publish_store if publishes else client.set_bookmark_store)(store)
+        if connected:
+            log_on(client, peer)
+        elif publishes:
+            store.open("me")
+        client.close()
+        client.close()
+        kept.append((client, store))
+
+
+def test_client_3_2_a_handler_that_closes_its_client_closes_the_stores(tmp_path: Path, peer: ScriptedPeer) -> None:
+    """client.md §3.2: they are closed when the connection has ended, and the receive thread needs them no more."""
+    store = AMPS.PublishStore(tmp_path / "p")
+    client = AMPS.Client("me")
+    client.set_publish_store(store)
+    connection = log_on(client, peer)
+    open_in_the_handler: list[bool] = []
+
+    def close(message: AMPS.Message) -> None:
+        client.close()
+        open_in_the_handler.append(store.is_open)
+
+    client.set_last_chance_message_handler(close)
+    connection.publish("none")
+    wait_for(lambda: open_in_the_handler == [True] and not store.is_open)
+
+
+def test_stores_in_memory_keep_what_is_not_persisted(peer: ScriptedPeer) -> None:
+    """Closing the client is no reason to lose messages that the application can still give to another one."""
+    client = AMPS.Client("me")
+    client.set_publish_store(AMPS.MemoryPublishStore(1))
+    client.set_bookmark_store(AMPS.MemoryBookmarkStore())
+    log_on(client, peer)
+    client.publish("t", "1")
+    client.close()
+    assert client.get_unpersisted_count() == 1
+
+
+@pytest.mark.parametrize("make", STORES)
+def test_client_8_2_flush_waits_for_what_was_stored_before(
+    make: Callable[[Path], Any], tmp_path: Path, peer: ScriptedPeer
+) -> None:
+    """client.md §8.2: in milliseconds; messages stored later do not matter."""
+    store = make(tmp_path)
+    store.flush(1)
+    client = AMPS.Client("me")
+    client.set_publish_store(store)
+    connection = log_on(client, peer)
+    client.publish("t", "1")
+    client.publish("t", "2")
+    with pytest.raises(AMPS.TimedOutException, match="2 messages are not persisted"):
+        store.flush(20)
+    with in_background(store.flush, 0):
+        client.publish("t", "3")
+        connection.send({"c": "ack", "a": "persisted", "status": "success", "s": 2})
+    assert store.unpersisted_count() == 1
+    client.close()
+
+
+def test_client_8_2_members_that_need_no_effect(tmp_path: Path) -> None:
+    """client.md §7, §8.2: programs that call them run."""
+    store = AMPS.PublishStore(tmp_path / "p")
+    store.truncate_on_close(True)
+    hybrid = AMPS.HybridPublishStore(tmp_path / "h", 10)
+    assert hybrid.get_low_watermark() == 5
+    hybrid.setLowWatermark(3)
+    assert (hybrid.low_watermark, hybrid.getLowWatermark()) == (3, 3)
+    with pytest.raises(ValueError, match="between 0 and 9"):
+        hybrid.set_low_watermark(10)
+    files = (AMPS.MMapBookmarkStore(tmp_path / "m"), AMPS.RingBookmarkStore(tmp_path / "r"))
+    for made in (AMPS.MemoryBookmarkStore(), *files):
+        made.set_server_version("5.3")
+        made.set_resize_handler(lambda store, size: True)
+        made.close()
+
+
+class Adapter:
+    """A recovery point adapter of the documented form; client.md §7."""
+
+    def __init__(self, *points: tuple[str, str]) -> None:
+        self.points = list(points)
+        self.updates: list[tuple[str, str]] = []
+        self.closed = 0
+
+    def next(self, point: Any) -> bool:
+        if not self.points:
+            return False
+        point.sub_id, point.bookmark = self.points.pop(0)
+        return True
+
+    def update(self, point: Any) -> None:
+        self.updates.append((point.sub_id, point.bookmark))
+
+    def purge(self, sub_id: str | None = None) -> None:
+        pass
+
+    def prune(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_client_7_a_bookmark_store_takes_a_documented_adapter_and_a_factory() -> None:
+    made: list[Any] = []
+
+    class Point:
+        def __init__(self) -> None:
+            made.append(self)
+
+    adapter = Adapter(("A", "1|5|"), ("B", "1|7|"))
+    store = AMPS.MemoryBookmarkStore(adapter, Point)
+    assert (store.get_most_recent("A"), store.get_most_recent("B")) == ("1|5|", "1|7|")
+    assert len(made) == 3
+    message = _Message.parsed(b"", {"bookmark": "1|8|"}, 0, sub_id="B")
+    store.discard("B", store.log(message))
+    assert adapter.updates == [("B", "1|8|")]
+    client = AMPS.Client("me")
+    client.set_bookmark_store(store)
+    client.close()
+    assert adapter.closed == 1
+    assert AMPS.MemoryBookmarkStore(Adapter(("A", "1|5|"))).get_most_recent("A") == "1|5|"

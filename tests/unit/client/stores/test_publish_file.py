@@ -112,8 +112,8 @@ def test_client_54_another_name_and_another_process_are_refused(tmp_path: Path) 
     told = subprocess.run(
         [sys.executable, "-P", "-c", code, str(tmp_path / "s")], capture_output=True, text=True, check=True
     ).stdout
-    assert f"in use by process {os.getpid()}; close it there" in told
-    with pytest.raises(StoreException, match="in use by process"):
+    assert f"in use by process {os.getpid()}: close it first" in told
+    with pytest.raises(StoreException, match=r"in use by another store object of this process: call its close\(\)"):
         opened(tmp_path / "s")
     store.close()
     with pytest.raises(StoreException, match="belongs to client 'me'; give client 'you' another directory"):
