@@ -239,6 +239,27 @@ def test_20_a_repetition_after_kill(queueing: Queueing) -> None:
     assert transact(worker, "77|1|", 4, b"").succeeded  # the publish had that sequence
 
 
+def test_20_a_failure_found_by_the_transport_is_repeated(queueing: Queueing) -> None:
+    """queue_guarantees.md Q-32: a later transaction does not make the repetition look like one that had its effect."""
+    worker = queueing.peers.logged_on(queueing.server, name="worker")
+    worker.subscribe("Q", "s", o="max_backlog=10")
+    queueing.publish(1, 2)
+    first, second = worker.receive_published(2)
+    bad = transaction_body(result(b"bad"), result(b"bad", "X"))
+    assert transact(worker, [first], 5, bad).reason == "not recorded"
+    assert transact(worker, [second], 8, transaction_body(result(b"good"))).succeeded
+    for kill in (False, True):
+        worker.close()
+        if kill:
+            queueing.server.kill_all()
+            queueing.server.start()
+        worker = queueing.peers.logged_on(queueing.server, name="worker")
+        answer = transact(worker, [first], 5, bad)
+        assert (answer["status"], answer.reason) == ("failure", "lease lost")
+        assert transact(worker, [second], 8, transaction_body(result(b"good"))).succeeded
+    assert [one.body for one in recorded(queueing, "TR")] == [b"good"]
+
+
 BAD: list[tuple[dict[str, Value], bytes, str]] = [
     ({}, transaction_body(result(b"r", "X")), "not recorded"),
     ({}, transaction_body(result(b"r", "/AMPS/devnull")), "not recorded"),
@@ -275,8 +296,8 @@ def test_21_a_bad_transaction(queueing: Queueing, fields: dict[str, Value], body
     answer = transact(worker, messages, 3, first + body, **fields)
     assert (answer["status"], answer["reason"]) == ("failure", reason), answer
     assert recorded(queueing, "TR") == []
-    # The lease is still there, and so are the sequences.
-    assert transact(worker, messages, 3, first).succeeded
+    # The lease is still there. A sequence above those of the command is free.
+    assert transact(worker, messages, 5000, first).succeeded
     assert [one.body for one in recorded(queueing, "TR")] == [b"before"]
 
 
@@ -300,13 +321,13 @@ def test_21_a_forbidden_topic(start_server: StartServer, peers: Peers) -> None:
     worker = queueing.consumer()
     queueing.publish(1, 2)
     messages = worker.receive_published(2)
-    for _ in range(2):
-        answer = transact(worker, messages[:1], 1, transaction_body(result(b"a"), result(b"b", "Tdeny")))
+    for sequence in (1, 4):
+        answer = transact(worker, messages[:1], sequence, transaction_body(result(b"a"), result(b"b", "Tdeny")))
         assert answer.reason == "not entitled"
         assert "'Tdeny'" in str(answer["detail"])
         assert "publish 2" in str(answer["detail"])
     for sequence, message in enumerate(messages):
-        assert transact(worker, [message], 1 + 2 * sequence, transaction_body(result(b"a"))).succeeded
+        assert transact(worker, [message], 7 + 2 * sequence, transaction_body(result(b"a"))).succeeded
     assert [one.body for one in recorded(queueing, "TR")] == [b"a", b"a"]
 
 
@@ -320,7 +341,7 @@ def test_21_content_that_is_not_recorded(start_server: StartServer, peers: Peers
     messages = worker.receive_published(1)
     for keep, succeeds in ((0, False), (1, True)):
         body = transaction_body(result(b"r"), result(b'{"keep":%d}' % keep, "TF"))
-        answer = transact(worker, messages, 1, body)
+        answer = transact(worker, messages, 1 + 3 * keep, body)
         assert answer.succeeded == succeeds, answer
     assert [one.body for one in recorded(queueing, "TR")] == [b"r"]
 

@@ -353,7 +353,7 @@ cdef class Queue:
     # Invariants
     # - A message has one state. `depth` counts those that are active (available, leased, waiting, barriers), `delayed`
     #   those that wait for a time, `inactive` the others, the first of which is at or behind `inactive_next`.
-    # - A delayed message with SLOT_DELAYED_HEAD is the head of its key; any other delayed message has not joined its key.
+    # - A delayed message with SLOT_DELAYED_HEAD is the head of its key; any other one has not joined its key.
     # - A waiting message that can expire is at or behind `expiry_next`, or in `expiries`. A leased or inactive message
     #   is checked when it comes back or becomes active.
     # - `expected_ns` is the time of the queue's timer; nothing is due before it.

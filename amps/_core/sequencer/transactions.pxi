@@ -41,6 +41,7 @@ cdef int take_transaction(Sequencer core, RecordHeader* transaction, TransportSt
     cdef Session* session = state.session(slot)
     cdef Publisher* publisher
     cdef RecordHeader* acknowledgement = <RecordHeader*>(<uint8_t*>transaction + TRANSACTION_BYTES)
+    cdef const TransactionGroup* group
     cdef uint64_t first = transaction.sequence
     cdef uint32_t count
     cdef Topic queue
@@ -50,6 +51,13 @@ cdef int take_transaction(Sequencer core, RecordHeader* transaction, TransportSt
     if core.journal is None:
         raise ValueError("a transport pushed a transaction, and there is no transaction log")
     publisher = &core.publishers[session.publisher]
+    group = <const TransactionGroup*>(<uint8_t*>transaction + RECORD_HEADER_BYTES)
+    if group.bytes == 0 and group.count:
+        # The transport has refused and answered it. Without a queue no transaction can have an effect.
+        if first <= publisher.last_sequence or core.adapter is None:
+            return 0
+        message_type, name = core.adapter.names[0]
+        return refuse_transaction(core, session, slot, state, core._topic(name, message_type), first, first, False)
     if first <= publisher.last_sequence:
         core.duplicates += 1
         if first in core.refused.get(publisher.publisher_id, ()):
@@ -67,7 +75,7 @@ cdef int take_transaction(Sequencer core, RecordHeader* transaction, TransportSt
     if not core.adapter.holds(
         acknowledgement, <uint32_t>queue.queue, client_key(state.index, slot, session.serial)
     ):
-        return refuse_transaction(core, session, slot, state, queue, first, first + count - 1)
+        return refuse_transaction(core, session, slot, state, queue, first, first + count - 1, True)
     return accept_transaction(core, transaction, session, slot, state, queue, count)
 
 
@@ -205,9 +213,10 @@ cdef int place_record(Sequencer core, RecordHeader* record, uint32_t topic_id) e
 
 
 cdef int refuse_transaction(
-    Sequencer core, Session* session, uint32_t slot, TransportState state, Topic queue, uint64_t first, uint64_t last
+    Sequencer core, Session* session, uint32_t slot, TransportState state, Topic queue, uint64_t first, uint64_t last,
+    bint answers
 ) except -1:
-    """Record that a transaction is refused because a lease was lost, and answer the transport."""
+    """Record that a transaction is refused, under the topic of a queue. answers: tell the transport."""
     cdef LogWriter writer = core.journal
     cdef Publisher* publisher = &core.publishers[session.publisher]
     cdef uint64_t need = REFUSED_BYTES + topic_record_bytes(queue) + core._name_record_bytes(session.publisher)
@@ -249,7 +258,8 @@ cdef int refuse_transaction(
     refused[first] = None
     if len(refused) > REFUSED_MAX:
         del refused[next(iter(refused))]
-    core.replies.append((state.index, ("transaction_refused", slot, session.serial, first)))
+    if answers:
+        core.replies.append((state.index, ("transaction_refused", slot, session.serial, first)))
     return 0
 
 

@@ -792,6 +792,12 @@ cdef class Ingress:
         fill_transaction(self, <RecordHeader*><char*>memory, 0, self.given_sequence, TRANSACTION_BYTES, 0)
         return memory
 
+    def refusal_record(self):
+        """The record of the current frame without its group, for a transaction that Python has refused and answered."""
+        cdef bytearray memory = bytearray(<Py_ssize_t>TRANSACTION_BYTES)
+        fill_transaction(self, <RecordHeader*><char*>memory, 0, self.given_sequence, TRANSACTION_BYTES, 1)
+        return memory
+
     def storage_refuses(self, uint64_t length, uint64_t sequence):
         """NO_STORAGE or AFTER_REFUSAL if a record of that length for the journal cannot be taken; 0 = it can."""
         return self.storage_refusal(length, sequence, True)

@@ -48,24 +48,33 @@ def details_text(
     seconds_behind: int,
     age_of_oldest_lease: int,
     priority_count: int,
+    *,
+    has_delays: bool = False,
     has_ordering_key: bool = False,
 ) -> str:
-    """The document, as JSON."""
+    """The document, as JSON.
+
+    has_delays: the queue delays cancelled messages. Figures of extensions that are not in use are left out.
+    """
     counters = counters_in(rows)
     (internal_depth,) = (row[2] for row in rows if row[0] == "queue")
     subscriptions: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
     for row in rows:
         if row[0] == "subscription":
             subscriptions[row[1]].append(row[2:])
-    waiting = {"waiting": counters["waiting"]} if has_ordering_key else {}
+    extensions: dict[str, Any] = {}
+    if has_delays or counters["delayed"]:
+        at_ns = counters["next_delivery_ns"]
+        extensions["delayed"] = counters["delayed"]
+        extensions["next_delivery"] = None if at_ns == NEVER else format_time_ns(at_ns)
+    if has_ordering_key:
+        extensions["waiting"] = counters["waiting"]
     document = {
         "internal_depth": internal_depth,
         "insert_count": counters["insert_count"],
         "delete_count": counters["delete_count"],
         "depth": counters["depth"],
-        "delayed": counters["delayed"],
-        "next_delivery": None if (at_ns := counters["next_delivery_ns"]) == NEVER else format_time_ns(at_ns),
-        **waiting,
+        **extensions,
         "last_queued_txid": _txid(heads, counters["last_queued_position"]),
         "last_acked_txid": _txid(heads, counters["last_acked_position"]),
         "priority_count": priority_count,

@@ -130,6 +130,8 @@ class QueueView:
             "transferred_in": str(row["transferred_in"]),
             "transferred_out": str(row["transferred_out"]),
         }
+        if not row["delayed"] and queue.cancel_delay_s is None:
+            del values["delayed"], values["next_delivery"]
         if queue.ordering_key is not None:
             values["waiting"] = str(row["waiting"])
         return {name: _fixed(value) for name, value in values.items()}
@@ -226,7 +228,8 @@ class QueueView:
             max(0, behind_ns) // NS_PER_S,
             oldest_lease_s(counters, now_ns),
             priorities,
-            self._queues[number].ordering_key is not None,
+            has_delays=self._queues[number].cancel_delay_s is not None,
+            has_ordering_key=self._queues[number].ordering_key is not None,
         )
 
     async def dump(self) -> str:

@@ -2,8 +2,8 @@
 
 Plain transactions do not reach this module: the ingress lays them out (wire/transactions.pxi). The commands handled
 here name messages that the connection does not hold as far as it knows, or topics that are new or not permitted, are
-too large for the ring, or are wrong. They are laid out by the same code. A failure found here is no record: it follows
-from the command and the configuration, so that a repetition fails again.
+too large for the ring, or are wrong. They are laid out by the same code. A failure found here is answered here, and
+recorded by the core as a refusal, so that a repetition fails again.
 
 The core decides about the fence. It tells a refusal before it frees the ring, so a transaction that the core has read
 without a refusal has its effect. All transactions, plain or not, are answered here, in the order of the ring:
@@ -43,6 +43,7 @@ SEQUENCE_MAX = (1 << 64) - 1
 _LEASE_LOST_DETAIL = (
     "a message is not leased to this connection any more: nothing was acknowledged or published"
 )
+_REPEATED_DETAIL = "it was refused when it was sent first: nothing was acknowledged or published"
 
 
 @dataclass(slots=True)
@@ -76,6 +77,9 @@ class Transacting:
             checked = self._checked(header)
         except CommandFailure as failure:
             self._refuse(header, failure)
+            if 0 < self._connection.ingress.frame_sequence <= SEQUENCE_MAX - TRANSACTION_PUBLISHES_MAX:
+                command = Command(self._connection, self._worker, header)
+                command.run(self._record_refusal(command, self._connection.ingress.refusal_record()))
             return
         if checked is None:
             self._connection.ingress.unread()
@@ -202,6 +206,10 @@ class Transacting:
         ingress.note_transaction(text_of(header, "cmd_id").encode(), sequence, publishes)
         self.expect()
 
+    async def _record_refusal(self, command: Command, record: bytearray) -> None:
+        """Let the core record the refusal: a later transaction could otherwise make it look like one with an effect."""
+        await command.until(partial(self._worker.core.push_control, bytes(record)))
+
     def _refuse(self, header: Header, failure: CommandFailure) -> None:
         """Answer a command that is not in the ring with a failure, and log it."""
         connection, wanted = self._connection, wanted_acks(header)
@@ -241,7 +249,8 @@ class Transacting:
             waiting.position = written
             if self._refused and self._refused[0] == waiting.first:
                 self._refused.popleft()
-                waiting.failure = CommandFailure(LEASE_LOST, _LEASE_LOST_DETAIL)
+                repeated = waiting.first <= connection.logged_sequence
+                waiting.failure = CommandFailure(LEASE_LOST, _REPEATED_DETAIL if repeated else _LEASE_LOST_DETAIL)
                 connection.log.log(
                     "02-0030", client=connection.shown_name, command="transaction", reason=LEASE_LOST
                 )

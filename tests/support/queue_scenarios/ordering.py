@@ -166,6 +166,48 @@ def messages_join_their_key_when_they_become_active(make_subject: MakeSubject) -
     assert harness.delivered() == [(consumer, blue)]
 
 
+def a_head_cancelled_with_a_delay_holds_back_its_key(make_subject: MakeSubject) -> None:
+    """queue_guarantees.md §7, 13: and no other key; also over a restart."""
+    harness = Harness(make_subject, queue(has_ordering_key=True))
+    consumer = harness.subscribe(10)
+    red, later, blue = harness.publish(key=RED), harness.publish(key=RED), harness.publish(key=BLUE)
+    assert harness.delivered() == [(consumer, red), (consumer, blue)]
+    harness.ack(consumer, red, action="cancel", delay_s=2)
+    harness.ack(consumer, blue)
+    assert harness.delivered() == []
+    assert harness.subject.waiting(0) == 1
+    harness.restart()
+    consumer = harness.subscribe(10)
+    harness.wait(1)
+    assert harness.delivered() == []
+    harness.wait(1)
+    assert harness.delivered() == [(consumer, red)]
+    harness.ack(consumer, red)
+    assert harness.delivered() == [(consumer, later)]
+
+
+def a_delayed_message_joins_its_key_at_its_place(make_subject: MakeSubject) -> None:
+    """queue_guarantees.md §3.5: it is next when no message is held. A barrier waits for it; it waits for none behind."""
+    harness = Harness(make_subject, queue(has_ordering_key=True, has_barriers=True))
+    first = harness.publish(key=RED)
+    delayed = harness.publish(key=RED, delay_s=1)
+    second = harness.publish(key=RED)
+    late = harness.publish(key=RED, delay_s=2)
+    harness.publish(is_barrier=True)
+    behind = harness.publish(key=RED)
+    harness.wait(1)
+    assert harness.subject.waiting(0) == 3
+    consumer = harness.subscribe(10)
+    for message in (first, delayed, second):
+        assert [at for _, at in harness.delivered()] == [message]
+        harness.ack(consumer, message)
+    assert harness.delivered() == []
+    harness.wait(1)
+    assert [at for _, at in harness.delivered()] == [late]
+    harness.ack(consumer, late)
+    assert [at for _, at in harness.delivered()] == [behind]
+
+
 SCENARIOS: list[Scenario] = [
     one_message_of_a_key_is_held_at_a_time,
     keys_go_in_parallel,
@@ -176,4 +218,6 @@ SCENARIOS: list[Scenario] = [
     waiting_messages_expire,
     barriers_have_no_key,
     messages_join_their_key_when_they_become_active,
+    a_head_cancelled_with_a_delay_holds_back_its_key,
+    a_delayed_message_joins_its_key_at_its_place,
 ]

@@ -6,7 +6,7 @@ They test the test: each is a mistake that an engine could make, some of them on
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tests.support.queue_model import Message, Queue, QueueModel, State, Subscription
+from tests.support.queue_model import ACTIVE, Message, Queue, QueueModel, State, Subscription
 from tests.support.queue_subject import (
     Action,
     BarrierSent,
@@ -355,6 +355,23 @@ class KeepsWaitingMessagesForever(QueueModel):
     def _remove(self, queue: Queue, message: Message, reasons: tuple[str, ...]) -> None:
         if reasons != ("time_limit",) or not self._waits(queue, message):
             super()._remove(queue, message, reasons)
+
+
+class FreesKeysOfDelayedHeads(QueueModel):
+    def _is_held(self, message: Message) -> bool:
+        return message.state is State.LEASED
+
+
+class LetsDelayedMessagesJoinBehind(QueueModel):
+    """Behind the other messages of the key, not at their places in the log."""
+
+    def _waits(self, queue: Queue, message: Message) -> bool:
+        delayed = message.deliver_at_ns and not message.returned_late
+        key = self._key(queue, message)
+        others = [one for one in queue.messages if one is not message and self._key(queue, one) == key]
+        return super()._waits(queue, message) or bool(
+            key and delayed and message.state is State.AVAILABLE and any(one.state in ACTIVE for one in others)
+        )
 
 
 BROKEN_MODELS: list[type[QueueModel]] = sorted(QueueModel.__subclasses__(), key=lambda model: model.__name__)
