@@ -5,9 +5,9 @@
 # hashes of a queue's messages lie beside the arena, in an array for each of its blocks.
 #
 # The *head* of a key is the message that is held, or else the first of its key in the log. The others form a circular
-# list in the order of the log, through `next` and `previous` of their slots, which only held messages use otherwise. So
-# a message leaves the list at any place at the same cost. A table has one entry per key: the slot of the last waiting message, or of the head if
-# none waits. `holder` of the last waiting message is the slot of the head.
+# list in the order of the log, through `next` and `previous` of their slots, which only held messages use otherwise.
+# So a message leaves the list at any place at the same cost. A table has one entry per key: the slot of the last
+# waiting message, or of the head if none waits. `holder` of the last waiting message is the slot of the head.
 #
 # The table is a directory of *segments*, selected by the leading bits of the hash. In a segment, an entry lies at the
 # place that its hash gives, or behind it. A full segment grows, and beyond SEGMENT_CAPACITY_MAX it is split in two. So

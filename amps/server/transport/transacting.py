@@ -250,7 +250,9 @@ class Transacting:
             if self._refused and self._refused[0] == waiting.first:
                 self._refused.popleft()
                 repeated = waiting.first <= connection.logged_sequence
-                waiting.failure = CommandFailure(LEASE_LOST, _REPEATED_DETAIL if repeated else _LEASE_LOST_DETAIL)
+                waiting.failure = CommandFailure(
+                    LEASE_LOST, _REPEATED_DETAIL if repeated else _LEASE_LOST_DETAIL
+                )
                 connection.log.log(
                     "02-0030", client=connection.shown_name, command="transaction", reason=LEASE_LOST
                 )

@@ -114,9 +114,7 @@ def waiting_messages_expire(make_subject: MakeSubject) -> None:
     """queue_guarantees.md §3.7; also when the head is held."""
     harness = Harness(make_subject, queue(has_ordering_key=True))
     consumer = harness.subscribe(1)
-    head, short, last = (
-        harness.publish(key=RED, expiration_s=seconds) for seconds in (2, 1, None)
-    )
+    head, short, last = (harness.publish(key=RED, expiration_s=seconds) for seconds in (2, 1, None))
     assert harness.delivered() == [(consumer, head)]
     harness.wait(1)
     assert harness.removed() == [(short, ("time_limit",))]
@@ -187,7 +185,7 @@ def a_head_cancelled_with_a_delay_holds_back_its_key(make_subject: MakeSubject) 
 
 
 def a_delayed_message_joins_its_key_at_its_place(make_subject: MakeSubject) -> None:
-    """queue_guarantees.md §3.5: it is next when no message is held. A barrier waits for it; it waits for none behind."""
+    """queue_guarantees.md §3.5: next when no message is held. A barrier waits for it; it waits for none behind one."""
     harness = Harness(make_subject, queue(has_ordering_key=True, has_barriers=True))
     first = harness.publish(key=RED)
     delayed = harness.publish(key=RED, delay_s=1)
