@@ -52,6 +52,7 @@ class Inbound(Recovery):
             self._reader.feed(data)
             self._receive_frames(now)
         except (FrameTooLarge, HeaderError) as error:
+            self._reader.clear()
             self.phase = Phase.CLOSED
             self._events.append(Close(StreamException(f"corrupt data from the server: {error}")))
 
