@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from amps.client.aio.commanding import Commands
 from amps.client.aio.connection import seconds_left
+from amps.client.aio.handlers import cancels_task
 from amps.client.aio.link import Link
 from amps.client.enums import Timeout
 from amps.client.errors import (
@@ -118,7 +119,9 @@ class DisconnectHandler:
             return
         try:
             await result_of(handler(client, failure), None)
-        except Exception as error:
+        except BaseException as error:
+            if cancels_task(error):
+                raise
             self._handlers.failed(handler, error)
 
 

@@ -70,6 +70,7 @@ class Link:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self.engine.watcher = lambda state: self.waits.note_change()
+        handlers.ends_program = self._end_program
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -192,6 +193,15 @@ class Link:
             self._leaving = True
             connection.abort()
             self.connection_ended(connection, None)
+
+    def _end_program(self, error: BaseException) -> bool:
+        """Let SystemExit or KeyboardInterrupt of a handler end the event loop, in a step of its own.
+
+        Raised where it occurred, it would cut off the delivery of messages that are received already.
+        """
+        if self.loop is not None:
+            self.loop.call_soon(_raise, error)
+        return self.loop is not None
 
     # Calls of the connection
 
@@ -377,3 +387,7 @@ class Link:
                     f"{what} was not sent in time: the server does not read what was sent before"
                 )
             self.check_usable()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

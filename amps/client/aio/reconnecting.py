@@ -9,6 +9,7 @@ import time
 
 from amps.client.aio.connecting import Connector
 from amps.client.aio.connection import seconds_left
+from amps.client.aio.handlers import cancels_task
 from amps.client.aio.link import Link
 from amps.client.enums import ConnectionState, Timeout
 from amps.client.errors import (
@@ -121,7 +122,9 @@ class Reconnector:
                     self._name, without_password(attempt.uri), str(error) or type(error).__name__,
                 )  # fmt: skip
                 self.failover.failed(error)
-            except Exception as ending:  # the chooser or the delay strategy gives up, or has failed
+            except BaseException as ending:  # the chooser or the delay strategy gives up, or has failed
+                if cancels_task(ending):
+                    raise
                 if self.run is run:
                     self._give_up(ending)
                 return
@@ -171,11 +174,11 @@ class Reconnector:
             ):
                 raise TimedOutException("the recovery of the connection did not end in time")
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: BaseException) -> None:
         reason = error if isinstance(error, AMPSException) else ConnectionException(repr(error))
         first = self.failover.info.since is None and self._handlers.state is not ConnectionState.DISCONNECTED
         self.run = None
-        self._error = error
+        self._error = error if isinstance(error, Exception) else reason
         self._engine.give_up(reason)
         self.failover.left()
         self._link.waits.note_change()

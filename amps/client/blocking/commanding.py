@@ -5,11 +5,11 @@ A command whose results are messages gets a route to a handler or to the buffer 
 connection, or because the publish store is full, waits and is repeated, if the client allows that.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from amps.client.blocking.changes import Signal
 from amps.client.blocking.deadlines import left_until
 from amps.client.blocking.runtime import Runtime
 from amps.client.blocking.streams import MessageStream, StreamBuffer
@@ -111,7 +111,7 @@ class Commands:
 
         def execute(now: float) -> Ticket:
             ticket = self._engine.execute(command, route, now, resubscribe=resubscribe, awaited=awaited)
-            ticket.waiter = threading.Event()
+            ticket.waiter = Signal()
             return ticket
 
         ticket = self.call_engine(execute, command.command, deadline)
@@ -122,7 +122,7 @@ class Commands:
         """Wait until a ticket is settled; return its ack, or raise the exception it failed with."""
         if not ticket.awaited:
             return None
-        waiter: threading.Event = ticket.waiter
+        waiter: Signal = ticket.waiter
         token = object()
         try:
             self._waits.begin(token)

@@ -1,12 +1,12 @@
 """Connecting and logging on, and what a client does that does not reconnect by itself."""
 
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from amps.client.blocking.changes import Signal
 from amps.client.blocking.commanding import Commands
 from amps.client.blocking.deadlines import left_until
 from amps.client.blocking.runtime import Runtime
@@ -123,7 +123,7 @@ class Connector:
                         self._settings.logon_options if options is None else options,
                         ticket,
                     )
-                    ticket.waiter = threading.Event()
+                    ticket.waiter = Signal()
                 self._runtime.sender.send()
                 ack = self._commands.answer(ticket, left_until(deadline))
                 if ack is not None:

@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from typing import Protocol
 
+from amps.client.blocking.changes import Changes
 from amps.client.blocking.deadlines import left_until
 from amps.client.errors import AMPSException
 from amps.client.frontend.handlers import EventHandlers
@@ -36,7 +37,8 @@ class WorkQueue:
         self.running = 0
         self._max_depth = max_depth
         self._messages: deque[Message] = deque()
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # only the handlers' threads wait in it
+        self._handled = Changes()
         self._ended = False
 
     @property
@@ -73,7 +75,7 @@ class WorkQueue:
         """Note that the handler of a message has ended."""
         with self._changed:
             self.running -= 1
-            self._changed.notify_all()
+        self._handled.notify()
 
     def end(self, *, drop: bool = False) -> None:
         """Take no more messages. Those in the queue are still handled, or (drop) are not."""
@@ -85,8 +87,7 @@ class WorkQueue:
 
     def until_idle(self, but: int, deadline: float | None) -> bool:
         """Wait until at most `but` handlers run; return whether that is so."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.running <= but, left_until(deadline))
+        return self._handled.wait_for(lambda: self.running <= but, left_until(deadline))
 
     def disown(self) -> None:
         """End in a forked child, where there are no threads; another thread may have held the lock."""
@@ -137,17 +138,10 @@ class HandlerThreads:
         self.queue.disown()
 
     def handle(self, message: Message) -> None:
-        """Handle a message; also SystemExit of a handler ends no thread."""
-        route = self._route
+        """Handle a message."""
         if self.queue.has_room:
             self._owner.notice_room()
-        try:
-            self._handlers.deliver(route, [message])
-        except BaseException as error:
-            if route.handler is not None:
-                self._handlers.failed(route.handler, error)
-            if route.auto_ack:
-                self._handlers.acknowledge(message, "cancel")
+        self._handlers.deliver(self._route, [message])
 
 
 def _work(reference: "weakref.ref[HandlerThreads]", queue: WorkQueue) -> None:

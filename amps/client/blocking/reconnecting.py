@@ -17,6 +17,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 
+from amps.client.blocking.changes import Changes
 from amps.client.blocking.connecting import Connector
 from amps.client.blocking.deadlines import deadline_of, left_until
 from amps.client.blocking.runtime import Runtime
@@ -47,7 +48,8 @@ class Run:
         self.error: Exception | None = None
         """Why the run has ended without a connection."""
         self._socket: socket.socket | None = None
-        self._guard = threading.Condition()
+        self._guard = threading.Lock()
+        self._stops = Changes()
 
     def check(self) -> None:
         """Raise DisconnectedException if the run was stopped."""
@@ -72,12 +74,11 @@ class Run:
             if self._socket is not None:
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
-            self._guard.notify_all()
+        self._stops.notify()
 
     def sleep(self, seconds: float) -> None:
         """Wait; return early if the run is stopped."""
-        with self._guard:
-            self._guard.wait_for(lambda: self.stopped, seconds)
+        self._stops.wait_for(lambda: self.stopped, seconds)
 
 
 class Reconnector:

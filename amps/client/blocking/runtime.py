@@ -76,7 +76,6 @@ class Runtime:
         wire = self.wire
         wire.disowned = True
         wire.lock = RefusingLock()
-        self.waits.disown()
         wire.engine.phase = Phase.DISCONNECTED
         wire.engine.recovers = False
         if wire.transport is not None:

@@ -1,11 +1,13 @@
 """The application's handlers and listeners, and the delivery of events to them.
 
 An exception of an application's function is passed to the exception listener, or logged in one line if there
-is none. It never ends the calling thread and never affects the next message.
+is none. It never ends the calling thread and never affects the next message. That is so for every exception, also
+SystemExit: what follows in the same batch is noted in the bookmark store already, and would be lost. A program is ended
+only where its end belongs: by Ctrl-C on the main thread, or in the event loop.
 """
 
-import contextlib
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +26,13 @@ from amps.client.protocol.engine_types import (
 from amps.client.protocol.message import Handler, Message
 
 
+def ends_main_thread(error: BaseException) -> bool:
+    """Raise SystemExit or KeyboardInterrupt of a function that was called on the main thread, by a call of the client."""
+    if threading.current_thread() is threading.main_thread():
+        raise error
+    return False
+
+
 class EventHandlers:
     """The handlers and listeners of one client, and the calls of them. None: there is no handler."""
 
@@ -34,6 +43,8 @@ class EventHandlers:
         """The last connection state of which the listeners were told."""
         self.errors = 0
         """The number of exceptions that handlers and listeners have raised."""
+        self.ends_program: Callable[[BaseException], bool] = ends_main_thread
+        """Called with a SystemExit or KeyboardInterrupt of a function; may raise it. False: it is reported."""
         self.exception_listener: Callable[[BaseException], object] | None = None
         self.last_chance_handler: Handler | None = None
         self.duplicate_handler: Handler | None = None
@@ -97,18 +108,22 @@ class EventHandlers:
                 continue
             try:
                 handler(message)
-            except Exception as error:
-                self.failed(handler, error)
+            except BaseException as error:
                 if auto_ack:
                     self.acknowledge(message, "cancel")
+                self.failed(handler, error)
             else:
                 if auto_ack:
                     self.acknowledge(message)
 
     def acknowledge(self, message: Message, options: str = "") -> None:
         """Acknowledge a message that a handler has processed. If the client was closed meanwhile, it is redelivered."""
-        with contextlib.suppress(UsageException):
+        try:
             message.ack(options)
+        except UsageException:
+            pass
+        except BaseException as error:
+            self.failed(message.ack, error)
 
     def last_chance(self, message: Message) -> None:
         """Give a message to the last chance handler."""
@@ -119,17 +134,21 @@ class EventHandlers:
         """Call a function of the application; an exception is reported."""
         try:
             function(*args)
-        except Exception as error:
+        except BaseException as error:
             self.failed(function, error)
 
     def failed(self, function: Callable[..., object], error: BaseException) -> None:
         """Report an exception of a function of the application."""
         self.errors += 1
+        if isinstance(error, SystemExit | KeyboardInterrupt) and self.ends_program(error):
+            return
         listener = self.exception_listener
         if listener is None:
             self.logger.warning("client %s: %r raised", self.name, function, exc_info=error)
             return
         try:
             listener(error)
-        except Exception:
+        except BaseException as second:
             self.logger.exception("client %s: the exception listener raised", self.name)
+            if isinstance(second, SystemExit | KeyboardInterrupt):
+                self.ends_program(second)
