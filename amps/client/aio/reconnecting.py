@@ -82,7 +82,7 @@ class Reconnector:
         """End reconnecting; what waits for a connection fails, and routes end when the connection does."""
         run, self.run = self.run, None
         self._engine.give_up(None)
-        self.failover.left()
+        self._handlers.call(self.failover.left)
         if run is not None:
             self._error = error
             run.cancel()
@@ -180,7 +180,7 @@ class Reconnector:
         self.run = None
         self._error = error if isinstance(error, Exception) else reason
         self._engine.give_up(reason)
-        self.failover.left()
+        self._handlers.call(self.failover.left)
         self._link.waits.note_change()
         self._link.after_call()
         if self._handlers.exception_listener is not None:

@@ -2,7 +2,8 @@
 
 A thread that waits in a `threading.Condition`, or an Event, gives up its lock and takes it again at the end. An
 interrupt in between lets `with` release a lock that is not held, or that another thread holds: it is then the other
-thread that fails. Here a waiting thread shares no lock. It waits at a gate of its own, and who makes a change opens all gates.
+thread that fails. Here a waiting thread shares no lock. It waits at a gate of its own, and who makes a change opens all
+gates.
 
 An interrupt in `notify` may leave gates closed: each wait looks again by itself, soon. That also lets the main thread
 notice a signal which has arrived just before the wait.

@@ -287,9 +287,9 @@ class Client:
         """Send unsent queue acknowledgements and close the connection; the client may connect again.
 
         If the server is slow, the call waits at most `timeout` seconds for it to read the bytes sent before, then drops
-        them; a publish store keeps its messages. The call waits at most 5 s more for a running handler.
+        them; a publish store keeps its messages. In this time it also waits for a running handler, at most 5 s.
         """
-        self._runtime.leave(self.timeout if timeout is DEFAULT else timeout)
+        self._runtime.leave(self._settings.deadline(timeout))
 
     def close(self, *, timeout: Timeout = DEFAULT) -> None:
         """Disconnect as `disconnect` does; the client cannot be used again. Safe to call again. In a forked child it

@@ -4,11 +4,13 @@ import socket
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from amps.client.blocking.asking import ask
 from amps.client.blocking.changes import Signal
 from amps.client.blocking.commanding import Commands
-from amps.client.blocking.deadlines import left_until
+from amps.client.blocking.deadlines import AT_ONCE, left_until
 from amps.client.blocking.runtime import Runtime
 from amps.client.blocking.transport import SocketTransport, dial
 from amps.client.blocking.turns import Turn
@@ -28,6 +30,8 @@ from amps.client.protocol.engine_types import Ticket
 from amps.client.protocol.message import Message
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.uri import parse_uri
+
+T = TypeVar("T")
 
 
 class Connector:
@@ -106,8 +110,20 @@ class Connector:
         authority = authenticator or self._settings.authenticator or DefaultAuthenticator()
         asked = type(authority) is not DefaultAuthenticator  # a subclass may supply another password
         username, secret = wire.uri.user, wire.uri.password
-        password = authority.authenticate(username or "", secret or "")
         deadline = self._settings.deadline(timeout)
+        again = engine.logged_on  # the server will refuse it, and the connection stays
+
+        def answer_of(call: Callable[[], T]) -> T:
+            if type(authority) is DefaultAuthenticator:
+                return call()
+            try:
+                return ask(wire, call, "logon: the authenticator", deadline)
+            except BaseException:
+                if not again:
+                    self._runtime.leave(AT_ONCE, transport)
+                raise
+
+        password = answer_of(partial(authority.authenticate, username or "", secret or ""))
         self._runtime.sender.make_room("logon", deadline)
         ticket: Ticket | None = None
         try:
@@ -129,12 +145,12 @@ class Connector:
                 if ack is not None:
                     break
                 username, challenge = ticket.challenge or ("", "")
-                password, asked = authority.retry(username, challenge), True
-            authority.completed(username or "", password, ack.reason or "")
+                password, asked = answer_of(partial(authority.retry, username, challenge)), True
+            answer_of(partial(authority.completed, username or "", password, ack.reason or ""))
         except (DuplicateLogonException, UsageException):
             raise
         except BaseException:
-            self._runtime.leave(0, transport)
+            self._runtime.leave(AT_ONCE, transport)
             raise
         self._runtime.sender.send_once()  # the heartbeat command is sent before any other call
         return ack

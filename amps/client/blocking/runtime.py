@@ -39,7 +39,10 @@ from amps.client.frontend.handlers import EventHandlers
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import Close, Phase, Route, State
 
-JOIN_S = 5.0
+HANDLER_S = 5.0
+"""The longest wait of a closing client for a handler that runs, in seconds."""
+LOOK_S = 0.05
+"""How often it looks whether one still runs."""
 
 
 class Runtime:
@@ -55,9 +58,11 @@ class Runtime:
         self.consumers = Consumers(self.wire.name, handlers, self.waits)
         self.bytes_in = 0
         self.delivering = False
-        """Whether the receive thread is processing what it has received."""
+        """Whether the receive thread is processing what it has received, or the loss of the connection."""
         self._sending: threading.Thread | None = None
         self._closing = False
+        self._close_by: float | None = None
+        """The deadline of the final close."""
         watch(self)
 
     def __del__(self) -> None:
@@ -69,7 +74,7 @@ class Runtime:
             wire.transport.shutdown()
         if getattr(self, "_sending", None) is not None:
             self.sender.queue.put("stop")
-            self.delivery.stop(wait=False)
+            self.delivery.stop(0)
 
     def disown(self) -> None:
         """Make the client unusable in a forked child: the connection belongs to the parent."""
@@ -113,10 +118,12 @@ class Runtime:
                     daemon=True,
                 )  # fmt: skip
                 self._sending.start()
-            wire.receiver = threading.Thread(
+            receiver = threading.Thread(
                 target=receive_loop, args=(weakref.ref(self), transport), name=f"amps-rx:{wire.name}", daemon=True
             )
-            wire.receiver.start()
+            with wire.lock:  # a thread that closes the client meanwhile joins no thread that has not begun
+                wire.receiver = receiver
+                receiver.start()
         except BaseException:  # an interrupt: perhaps nobody would receive
             wire.leaving = True
             transport.shutdown()
@@ -126,13 +133,13 @@ class Runtime:
                 transport.close()
             raise
 
-    def leave(self, timeout: Timeout, only: SocketTransport | None = None) -> None:
+    def leave(self, deadline: float | None, only: SocketTransport | None = None) -> None:
         """End the connection for the application; the receive thread does the rest.
 
-        Accepted output is sent first, for at most `timeout` seconds. `only`: no effect on another connection.
+        Until the deadline, accepted output is sent and a handler that runs may end. `only`: the connection whose making
+        has failed; no effect on another one.
         """
         wire = self.wire
-        deadline = deadline_of(timeout)
         with wire.lock:
             transport = wire.transport
             if only is not None and transport is not only:
@@ -148,21 +155,33 @@ class Runtime:
         try:
             self.waits.begin(token)  # no thread may wait for room in a buffer now
             transport.shutdown()
-            receiver = wire.receiver
-            if receiver is not None and not self.delivery.runs_handlers():
-                receiver.join(JOIN_S)
-                if receiver.is_alive():
-                    wire.logger.warning("client %s: a handler has been running for %g s", wire.name, JOIN_S)
+            if not self.delivery.runs_handlers():
+                self._await_end(transport, deadline if only is None else None)
         finally:
             self.waits.waiting.discard(token)
 
+    def _await_end(self, transport: SocketTransport, deadline: float | None) -> None:
+        """Wait until the receive thread has handled the end of the connection: at once, unless a handler runs."""
+        wire = self.wire
+        with wire.lock:
+            receiver = wire.receiver if wire.transport is transport else None
+        latest = time.monotonic() + HANDLER_S
+        # What is not a handler is over soon, also if there is no time left.
+        until = latest if deadline is None else max(min(deadline, latest), time.monotonic() + LOOK_S)
+        while receiver is not None and receiver.is_alive():
+            now = time.monotonic()
+            if now >= (until if self.delivering else latest):
+                wire.logger.warning("client %s: closed while a handler runs, which goes on", wire.name)
+                return
+            receiver.join(LOOK_S)
+
     def close(self, timeout: Timeout) -> None:
         """End everything; the client cannot be used again."""
-        deadline = deadline_of(timeout)
+        deadline = self._close_by = deadline_of(timeout)
         self.consumers.finish(deadline)
         self.wire.closed = True
         self._closing = True
-        self.leave(timeout)
+        self.leave(deadline)
         if self.wire.transport is None:  # else a handler closes its client: the receive thread does the rest
             self._finish_close()
 
@@ -175,7 +194,7 @@ class Runtime:
         self.delivery.states.note(ConnectionState.SHUTDOWN)
         self.delivery.deliver([State(ConnectionState.SHUTDOWN)])
         self.sender.close()
-        self.delivery.stop()
+        self.delivery.stop(HANDLER_S if self._close_by is None else min(HANDLER_S, self._close_by - time.monotonic()))
         policy = self.wire.policy()
         if policy is not None:
             policy.closed()
@@ -186,7 +205,9 @@ class Runtime:
         """Called when a receive thread has started."""
         handlers = self.wire.handlers
         if handlers.receive_started is not None:
+            self.delivering = True
             handlers.call(handlers.receive_started)
+            self.delivering = False
 
     def silence_left(self) -> float | None:
         """Return the seconds of further silence after which the server counts as lost; None = no limit."""
@@ -251,7 +272,9 @@ class Runtime:
                 failure = DisconnectedException("the server closed the connection")
             engine.connection_lost(time.monotonic(), failure)
             events = engine.events()
+        self.delivering = True
         self.delivery.deliver(events)
+        self.delivering = False
         self.waits.notice_room()
         self.waits.notice_discard(0)
         wire.receiver = None  # no longer the receive thread: the disconnect handler may reconnect

@@ -27,7 +27,7 @@ from amps.client.protocol.message import Handler, Message
 
 
 def ends_main_thread(error: BaseException) -> bool:
-    """Raise SystemExit or KeyboardInterrupt of a function that was called on the main thread, by a call of the client."""
+    """Raise SystemExit or KeyboardInterrupt of a function that a call of the main thread has called."""
     if threading.current_thread() is threading.main_thread():
         raise error
     return False
