@@ -109,8 +109,13 @@ class DisconnectHandler:
     async def await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
         raise refused
 
-    def lost(self, failure: AMPSException | None) -> None:
-        if self.handler is not None and failure is not None and not self._link.closing:
+    def lost(self, failure: AMPSException | None, *, watched: bool) -> None:
+        if failure is None or self._link.closing:
+            return
+        uri = self._link.uri
+        server = uri.safe_text if uri is not None else ""
+        self._handlers.connection_lost(failure, server, handled=self.handler is not None, watched=watched)
+        if self.handler is not None:
             self._link.spawn(self._tell(failure))
 
     async def _tell(self, failure: AMPSException) -> None:

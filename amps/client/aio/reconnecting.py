@@ -81,6 +81,7 @@ class Reconnector:
     def stop(self, error: DisconnectedException) -> None:
         """End reconnecting; what waits for a connection fails, and routes end when the connection does."""
         run, self.run = self.run, None
+        self._handlers.warn_of_unsent(self._engine.unsent_count)
         self._engine.give_up(None)
         self._handlers.call(self.failover.left)
         if run is not None:
@@ -179,6 +180,7 @@ class Reconnector:
         first = self.failover.info.since is None and self._handlers.state is not ConnectionState.DISCONNECTED
         self.run = None
         self._error = error if isinstance(error, Exception) else reason
+        self._handlers.warn_of_unsent(self._engine.unsent_count)
         self._engine.give_up(reason)
         self._handlers.call(self.failover.left)
         self._link.waits.note_change()
@@ -190,13 +192,13 @@ class Reconnector:
 
     # The policy
 
-    def lost(self, failure: AMPSException | None) -> None:
+    def lost(self, failure: AMPSException | None, *, watched: bool) -> None:
+        server = without_password(self._connector.uri or "")
+        if failure is not None and not self._link.closing:
+            self._handlers.connection_lost(failure, server, handled=self._engine.recovers, watched=watched)
         if failure is None or self.run is not None or not self._engine.recovers or self._link.closing:
             return
-        self._logger.warning(
-            "client %s: lost the connection to %s: %s",
-            self._name, without_password(self._connector.uri or ""), failure,
-        )  # fmt: skip
+        self._logger.warning("client %s: lost the connection to %s: %s", self._name, server, failure)
         self.failover.lost(failure)
         self._begin()
 

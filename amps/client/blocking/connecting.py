@@ -162,6 +162,7 @@ class DisconnectHandler:
     def __init__(self, client: "weakref.ref[Any]", runtime: Runtime) -> None:
         self.handler: Callable[[Any, Any], object] | None = None
         self._client = client
+        self._wire = runtime.wire
         self._handlers = runtime.wire.handlers
 
     def makes_connection(self) -> bool:
@@ -170,8 +171,10 @@ class DisconnectHandler:
     def await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
         raise refused
 
-    def lost(self, error: AMPSException) -> None:
-        client = self._client()
+    def lost(self, error: AMPSException, *, watched: bool) -> None:
+        client, uri = self._client(), self._wire.uri
+        server = uri.safe_text if uri is not None else ""
+        self._handlers.connection_lost(error, server, handled=self.handler is not None, watched=watched)
         if self.handler is not None and client is not None:
             self._handlers.call(self.handler, client, error)
 

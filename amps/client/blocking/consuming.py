@@ -14,6 +14,7 @@ from typing import Protocol
 
 from amps.client.blocking.changes import Changes
 from amps.client.blocking.deadlines import left_until
+from amps.client.blocking.own_threads import ClientThread
 from amps.client.errors import AMPSException
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.protocol.engine_types import Route
@@ -119,7 +120,7 @@ class HandlerThreads:
         """Let the threads handle messages; the first ones start them."""
         if not self.threads and not self.queue.ended:
             for _ in range(self._concurrency):
-                thread = threading.Thread(
+                thread = ClientThread(
                     target=_work, args=(weakref.ref(self), self.queue), name=f"amps-work:{self._name}", daemon=True
                 )
                 self.threads.add(thread)

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 
+from amps.client.blocking.own_threads import ClientThread
 from amps.client.protocol.engine_types import Deliver, Event
 
 
@@ -24,7 +25,7 @@ class Dispatcher:
         self._messages = 0
         self._condition = threading.Condition()
         self._stopped = False
-        self.thread = threading.Thread(target=self._work, name=f"amps-dispatch:{name}", daemon=True)
+        self.thread = ClientThread(target=self._work, name=f"amps-dispatch:{name}", daemon=True)
         self.thread.start()
 
     def put(self, event: Event, *, wait: bool) -> None:

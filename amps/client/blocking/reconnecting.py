@@ -164,7 +164,9 @@ class Reconnector:
         """End reconnecting; what waits for a connection fails, and routes end when the connection does."""
         with self._wire.lock:
             run, self.run = self.run, None
+            unsent = self._engine.unsent_count
             self._engine.give_up(None)
+        self._handlers.warn_of_unsent(unsent)
         self._handlers.call(self.failover.left)
         if run is not None:
             run.error, run.ended = error, True
@@ -297,7 +299,9 @@ class Reconnector:
             if self.run is not run:
                 return
             self.run = None
+            unsent = self._engine.unsent_count
             self._engine.give_up(reason)
+        self._handlers.warn_of_unsent(unsent)
         self._handlers.call(self.failover.left)
         run.error, run.ended = error if isinstance(error, Exception) else reason, True
         self._states.note(None)
@@ -323,15 +327,14 @@ class Reconnector:
         if not engine.ready:
             raise refused
 
-    def lost(self, error: AMPSException) -> None:
+    def lost(self, error: AMPSException, *, watched: bool) -> None:
+        server = without_password(self._connector.uri or "")
+        self._handlers.connection_lost(error, server, handled=self._engine.recovers, watched=watched)
         with self._wire.lock:
             if self.run is not None or not self._engine.recovers:
                 return
             self.run = Run(threading.current_thread())
-        self._logger.warning(
-            "client %s: lost the connection to %s: %s",
-            self._wire.name, without_password(self._connector.uri or ""), error,
-        )  # fmt: skip
+        self._logger.warning("client %s: lost the connection to %s: %s", self._wire.name, server, error)
         self.failover.lost(error)
 
     def after_loss(self) -> Callable[[], None] | None:

@@ -28,13 +28,15 @@ from amps.client.blocking.consuming import Consumers
 from amps.client.blocking.deadlines import deadline_of
 from amps.client.blocking.delivery import Delivery
 from amps.client.blocking.forking import RefusingLock, forked, watch
+from amps.client.blocking.own_threads import ClientThread, ends_caller
 from amps.client.blocking.sending import Sender
 from amps.client.blocking.threads import receive_loop, send_loop
 from amps.client.blocking.transport import SocketTransport
 from amps.client.blocking.waits import Bounded, Waits
 from amps.client.blocking.wire import Wire
 from amps.client.enums import ConnectionState, Timeout
-from amps.client.errors import AMPSException, ConnectionException, DisconnectedException
+from amps.client.errors import AMPSException, DisconnectedException
+from amps.client.frontend.calls import lost_by
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import Close, Phase, Route, State
@@ -51,6 +53,7 @@ class Runtime:
     def __init__(
         self, engine: Engine, handlers: EventHandlers, dispatch: Literal["inline", "thread"], max_depth: int
     ) -> None:
+        handlers.ends_program = ends_caller
         self.wire = Wire(engine, handlers)
         self.waits = Waits(self.wire)
         self.delivery = Delivery(self.wire, self.waits, dispatch, max_depth)
@@ -113,12 +116,12 @@ class Runtime:
         try:
             self.delivery.deliver(events)
             if self._sending is None or not self._sending.is_alive():
-                self._sending = threading.Thread(
+                self._sending = ClientThread(
                     target=send_loop, args=(weakref.ref(self), self.sender.queue), name=f"amps-tx:{wire.name}",
                     daemon=True,
                 )  # fmt: skip
                 self._sending.start()
-            receiver = threading.Thread(
+            receiver = ClientThread(
                 target=receive_loop, args=(weakref.ref(self), transport), name=f"amps-rx:{wire.name}", daemon=True
             )
             with wire.lock:  # a thread that closes the client meanwhile joins no thread that has not begun
@@ -247,8 +250,6 @@ class Runtime:
             engine.reading_again(time.monotonic())
         self.sender.schedule()
         if closing is not None:
-            if not isinstance(closing, ConnectionException):
-                closing = DisconnectedException(str(closing))
             transport.shutdown()
             self.lost(transport, closing)
             return False
@@ -265,7 +266,8 @@ class Runtime:
                 return
             wire.transport = None
             leaving = wire.leaving
-            failure = error
+            failure = lost_by(error)
+            watched = any(route.handler is not None for route in engine.routes())
             if not leaving and engine.dismissal is not None:
                 failure = engine.dismissal  # more specific than the error of the socket
             elif failure is None and not leaving:
@@ -283,7 +285,7 @@ class Runtime:
         elif not leaving and failure is not None:
             policy = wire.policy()
             if policy is not None:
-                policy.lost(failure)
+                policy.lost(failure, watched=watched)
 
     def after_loss(self) -> Callable[[], None] | None:
         """Return work for the thread that has received on a lost connection; it must not hold the client."""

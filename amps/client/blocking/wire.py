@@ -26,8 +26,11 @@ class LossPolicy(Protocol):
     def await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
         """Wait until a call that was refused for want of a connection may be repeated, or raise the refusal."""
 
-    def lost(self, error: AMPSException) -> None:
-        """Handle a loss that the application did not request; runs on the receive thread."""
+    def lost(self, error: AMPSException, *, watched: bool) -> None:
+        """Handle a loss that the application did not request; runs on the receive thread.
+
+        `watched`: subscriptions with handlers were entered.
+        """
 
     def after_loss(self) -> Callable[[], None] | None:
         """Return work for the thread that has received on a lost connection; it must not hold the client."""

@@ -3,16 +3,15 @@
 An exception of an application's function is passed to the exception listener, or logged in one line if there
 is none. It never ends the calling thread and never affects the next message. That is so for every exception, also
 SystemExit: what follows in the same batch is noted in the bookmark store already, and would be lost. A program is ended
-only where its end belongs: by Ctrl-C on the main thread, or in the event loop.
+only where its end belongs: in a thread of the application that calls the client, or in the event loop.
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from amps.client.enums import ConnectionState
-from amps.client.errors import UsageException
+from amps.client.errors import AMPSException, StreamException, UsageException
 from amps.client.protocol.engine_types import (
     Deliver,
     Duplicate,
@@ -26,13 +25,6 @@ from amps.client.protocol.engine_types import (
 from amps.client.protocol.message import Handler, Message
 
 
-def ends_main_thread(error: BaseException) -> bool:
-    """Raise SystemExit or KeyboardInterrupt of a function that a call of the main thread has called."""
-    if threading.current_thread() is threading.main_thread():
-        raise error
-    return False
-
-
 class EventHandlers:
     """The handlers and listeners of one client, and the calls of them. None: there is no handler."""
 
@@ -43,7 +35,7 @@ class EventHandlers:
         """The last connection state of which the listeners were told."""
         self.errors = 0
         """The number of exceptions that handlers and listeners have raised."""
-        self.ends_program: Callable[[BaseException], bool] = ends_main_thread
+        self.ends_program: Callable[[BaseException], bool] = lambda error: False
         """Called with a SystemExit or KeyboardInterrupt of a function; may raise it. False: it is reported."""
         self.exception_listener: Callable[[BaseException], object] | None = None
         self.last_chance_handler: Handler | None = None
@@ -136,6 +128,27 @@ class EventHandlers:
             function(*args)
         except BaseException as error:
             self.failed(function, error)
+
+    def connection_lost(self, error: AMPSException, server: str, *, handled: bool, watched: bool) -> None:
+        """Report the loss of a connection that the application did not request.
+
+        The listener gets a loss by corrupt data, and every loss that nobody handles. Without a listener, a loss is
+        logged if subscriptions with handlers have ended (`watched`): calls and streams get the error.
+        """
+        corrupt = isinstance(error, StreamException)
+        if self.exception_listener is None:
+            if watched and not handled:
+                self.logger.warning("client %s: lost the connection to %s: %s", self.name, server, error)
+        elif corrupt or not handled:
+            self.call(self.exception_listener, error)
+
+    def warn_of_unsent(self, count: int) -> None:
+        """Warn that commands which were accepted, and wait for the end of a recovery, are dropped."""
+        if count:
+            self.logger.warning(
+                "client %s: the end of reconnecting drops %d commands that were accepted, but not sent",
+                self.name, count,
+            )  # fmt: skip
 
     def failed(self, function: Callable[..., object], error: BaseException) -> None:
         """Report an exception of a function of the application."""

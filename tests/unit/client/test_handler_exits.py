@@ -107,10 +107,10 @@ def test_an_acknowledgement_that_fails_is_reported(
     assert {type(error) for error in errors} == {OSError}
 
 
-def test_an_interrupt_on_the_main_thread_reaches_the_caller(
+def test_an_interrupt_of_a_call_reaches_the_caller(
     peer: ScriptedPeer, make_client: Callable[..., Client]
 ) -> None:
-    """Ctrl-C in a listener that a call of the main thread runs ends that call."""
+    """Ctrl-C in a listener that a call of the application runs ends that call."""
     client = make_client()
 
     def interrupted(state: object) -> None:
