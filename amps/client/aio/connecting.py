@@ -21,7 +21,7 @@ from amps.client.errors import (
 )
 from amps.client.frontend.calls import before_logon
 from amps.client.frontend.handlers import EventHandlers
-from amps.client.frontend.settings import ClientSettings
+from amps.client.frontend.settings import ClientSettings, check_part
 from amps.client.protocol.command import check_text
 from amps.client.protocol.engine_types import Ticket
 from amps.client.protocol.message import Message
@@ -65,6 +65,7 @@ class Connector:
         link, engine = self._link, self._link.engine
         link.check_usable()
         check_text("options", options or "")
+        check_part("authenticator", authenticator, "authenticate", "retry", "completed")
         if link.uri is None or not engine.connected:
             raise before_logon(engine)
         authority = authenticator or self._settings.authenticator or DefaultAuthenticator()

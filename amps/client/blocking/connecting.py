@@ -24,7 +24,7 @@ from amps.client.errors import (
     UsageException,
 )
 from amps.client.frontend.calls import before_logon
-from amps.client.frontend.settings import ClientSettings
+from amps.client.frontend.settings import ClientSettings, check_part
 from amps.client.protocol.command import check_text
 from amps.client.protocol.engine_types import Ticket
 from amps.client.protocol.message import Message
@@ -104,6 +104,7 @@ class Connector:
     ) -> Message:
         """Log on over this connection; an authenticator may take so long that it is not the client's any more."""
         check_text("options", options or "")
+        check_part("authenticator", authenticator, "authenticate", "retry", "completed")
         wire, engine = self._wire, self._engine
         if wire.uri is None or transport is None or not engine.connected:
             raise before_logon(engine)
