@@ -52,7 +52,7 @@ def test_client_25_any_exception_of_a_handler_is_reported(
     dispatch: Literal["inline", "thread"],
     listening: bool,
 ) -> None:
-    """client.md §19.11, behaviour 25: a bookmark subscription gets the rest of what has arrived, too."""
+    """client.md §21 25: a bookmark subscription gets the rest of what has arrived, too."""
     handler, errors = Failing(kind), list[BaseException]()
     client = HAClient("me", peer.uri, dispatch=dispatch, timeout=10)
     connection = log_on(client, peer)
