@@ -12,6 +12,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from amps._core.shm.held cimport HeldBuffer
 from amps._core.wire.framing cimport (
     FIELD_BOOKMARK, FIELD_CMD, FIELD_LEASEPERIOD, FIELD_SIDS, FIELD_TOPIC, HeaderView, scan_header,
 )
@@ -133,7 +134,7 @@ cdef class FrameReader:
     cdef PyTypeObject* type
     cdef object message_type
     cdef object deliver_type
-    cdef Py_buffer taken                 # the bytes of the last `feed`
+    cdef HeldBuffer taken                # the bytes of the last `feed`
     cdef bint holds
     cdef Py_ssize_t at
     cdef char* rest                      # an incomplete frame, with its length
@@ -154,19 +155,19 @@ cdef class FrameReader:
 
     def __dealloc__(self):
         if self.holds:
-            PyBuffer_Release(&self.taken)
+            PyBuffer_Release(&self.taken.view)
         PyMem_Free(self.rest)
 
     @property
     def buffered_bytes(self):
         """The number of bytes taken and not yet returned in a frame."""
-        return self.rest_bytes + (self.taken.len - self.at if self.holds else 0)
+        return self.rest_bytes + (self.taken.view.len - self.at if self.holds else 0)
 
     def feed(self, data):
         """Take received bytes. `data` is read until `next` returns None, and must not change until then."""
         if self.holds:
             raise ValueError("feed: the bytes of the last call have not been read to their end")
-        PyObject_GetBuffer(data, &self.taken, PyBUF_SIMPLE)
+        PyObject_GetBuffer(data, &self.taken.view, PyBUF_SIMPLE)
         self.holds = True
         self.at = 0
         self.last_route = None
@@ -174,7 +175,7 @@ cdef class FrameReader:
     def clear(self):
         """Drop all bytes that were taken: the connection is lost."""
         if self.holds:
-            PyBuffer_Release(&self.taken)
+            PyBuffer_Release(&self.taken.view)
             self.holds = False
         self.rest_bytes = 0
         self.last_route = None
@@ -217,26 +218,26 @@ cdef class FrameReader:
             if self.rest_bytes:
                 # Complete the frame that began in earlier bytes.
                 if self.rest_bytes < 4:
-                    missing = min(4 - self.rest_bytes, self.taken.len - self.at)
-                    self.keep(<const char*>self.taken.buf + self.at, missing, 4)
+                    missing = min(4 - self.rest_bytes, self.taken.view.len - self.at)
+                    self.keep(<const char*>self.taken.view.buf + self.at, missing, 4)
                     self.at += missing
                     if self.rest_bytes < 4:
                         break
                 length = self.length_at(self.rest)
-                missing = min(4 + length - self.rest_bytes, self.taken.len - self.at)
-                self.keep(<const char*>self.taken.buf + self.at, missing, 4 + length)
+                missing = min(4 + length - self.rest_bytes, self.taken.view.len - self.at)
+                self.keep(<const char*>self.taken.view.buf + self.at, missing, 4 + length)
                 self.at += missing
                 if self.rest_bytes < 4 + length:
                     break
                 self.rest_bytes = 0
                 data = self.rest + 4
             else:
-                missing = self.taken.len - self.at
+                missing = self.taken.view.len - self.at
                 if missing < 4:
                     if missing:
-                        self.keep(<const char*>self.taken.buf + self.at, missing, 4)
+                        self.keep(<const char*>self.taken.view.buf + self.at, missing, 4)
                     break
-                data = <const char*>self.taken.buf + self.at + 4
+                data = <const char*>self.taken.view.buf + self.at + 4
                 length = self.length_at(data - 4)
                 if missing < 4 + length:
                     self.keep(data - 4, missing, 4 + length)
@@ -251,7 +252,7 @@ cdef class FrameReader:
                 if self.rest_capacity > 1 << 20 and not self.rest_bytes:
                     self.release_rest()
                 return payload
-        PyBuffer_Release(&self.taken)
+        PyBuffer_Release(&self.taken.view)
         self.holds = False
         self.last_route = None
         if self.rest_capacity > 1 << 20 and not self.rest_bytes:

@@ -29,7 +29,7 @@ cdef class SegmentWriter(NumberedFrames):
     records that are not discarded, which one may exceed; 0 = none.
     """
 
-    cdef Py_buffer segment, numbers
+    cdef HeldBuffer segment, numbers
     cdef bint maps, is_open          # whether `segment`, `numbers` are held
     cdef object add_offset
     cdef readonly uint64_t end       # of the last record in the segment
@@ -44,9 +44,9 @@ cdef class SegmentWriter(NumberedFrames):
 
     def __dealloc__(self):
         if self.maps:
-            PyBuffer_Release(&self.segment)
+            PyBuffer_Release(&self.segment.view)
         if self.is_open:
-            PyBuffer_Release(&self.numbers)
+            PyBuffer_Release(&self.numbers.view)
 
     @property
     def kept_bytes(self):
@@ -56,22 +56,22 @@ cdef class SegmentWriter(NumberedFrames):
     def open(self, numbers, uint64_t next_number, uint64_t persisted, uint64_t total, uint64_t kept_from):
         """Continue with a recovered state. `numbers`: the three words of the file of this name, mapped."""
         self.close()
-        PyObject_GetBuffer(numbers, &self.numbers, PyBUF_WRITABLE)
+        PyObject_GetBuffer(numbers, &self.numbers.view, PyBUF_WRITABLE)
         self.is_open = True
-        if self.numbers.len != WORDS_BYTES:
+        if self.numbers.view.len != WORDS_BYTES:
             self.close()
             raise ValueError("numbers must be three words")
         self.next_number = next_number
         self.persisted = persisted
         self.total = total
         self.kept_from = kept_from
-        (<uint64_t*>self.numbers.buf)[<int>LAST_WORD] = next_number - 1
+        (<uint64_t*>self.numbers.view.buf)[<int>LAST_WORD] = next_number - 1
 
     def close(self):
         """Release the maps; nothing is kept any more."""
         self.detach()
         if self.is_open:
-            PyBuffer_Release(&self.numbers)
+            PyBuffer_Release(&self.numbers.view)
             self.is_open = False
         self.next_number = self.persisted + 1
         self.total = self.kept_from = 0
@@ -81,11 +81,11 @@ cdef class SegmentWriter(NumberedFrames):
         self.detach()
         if not self.is_open:
             raise ValueError("the writer is not open")
-        PyObject_GetBuffer(segment, &self.segment, PyBUF_WRITABLE)
+        PyObject_GetBuffer(segment, &self.segment.view, PyBUF_WRITABLE)
         self.maps = True
         self.add_offset = offsets.append
         self.end = end
-        self.limit = <uint64_t>self.segment.len
+        self.limit = <uint64_t>self.segment.view.len
 
     def seal(self):
         """Refuse all frames, until `begin` or `resume`."""
@@ -94,14 +94,14 @@ cdef class SegmentWriter(NumberedFrames):
     def resume(self):
         """Take frames again, if there still is a segment."""
         if self.maps:
-            self.limit = <uint64_t>self.segment.len
+            self.limit = <uint64_t>self.segment.view.len
 
     def detach(self):
         """Seal and release the segment. `end` remains."""
         self.limit = 0
         if self.maps:
             self.maps = False
-            PyBuffer_Release(&self.segment)
+            PyBuffer_Release(&self.segment.view)
 
     cdef bint takes(self, Py_ssize_t length) noexcept:
         return (
@@ -115,16 +115,16 @@ cdef class SegmentWriter(NumberedFrames):
 
     cdef char* place(self, Py_ssize_t length) except NULL:
         self.add_offset(self.end)
-        return <char*>self.segment.buf + self.end + RECORD_BYTES
+        return <char*>self.segment.view.buf + self.end + RECORD_BYTES
 
     cdef void added(self, Py_ssize_t length) noexcept:
-        cdef char* record = <char*>self.segment.buf + self.end
+        cdef char* record = <char*>self.segment.view.buf + self.end
         cdef uint32_t crc = amps_crc32(record + RECORD_BYTES, length, <uint32_t>self.next_number)
         amps_in_order()
         write_little(record, <uint64_t>length | <uint64_t>crc << 32, 8)
         write_little(record + 8, self.next_number, 8)
         amps_in_order()
-        (<uint64_t*>self.numbers.buf)[<int>LAST_WORD] = self.next_number
+        (<uint64_t*>self.numbers.view.buf)[<int>LAST_WORD] = self.next_number
         self.end += RECORD_BYTES + <uint64_t>length
         self.total += RECORD_BYTES + <uint64_t>length
         self.next_number += 1
@@ -145,7 +145,7 @@ cdef class SegmentWriter(NumberedFrames):
         """
         if number <= self.persisted or not self.is_open:
             return
-        (<uint64_t*>self.numbers.buf)[<int>PERSISTED_WORD] = number
+        (<uint64_t*>self.numbers.view.buf)[<int>PERSISTED_WORD] = number
         self.persisted = number
         self.kept_from = kept_from
         if number >= self.next_number:

@@ -24,6 +24,7 @@ from libc.string cimport memcpy, memmove
 from posix.time cimport CLOCK_MONOTONIC, timespec
 from posix.unistd cimport fdatasync, write
 
+from amps._core.shm.held cimport HeldBuffer
 from amps._core.shm.platform cimport (
     full_fence,
     load_acquire,
@@ -101,18 +102,18 @@ cdef void note_value(uint64_t* words, uint64_t value) noexcept nogil:
 cdef class _Memory:
     """A writable buffer, held so that its address stays valid."""
 
-    cdef Py_buffer view
+    cdef HeldBuffer buffer
     cdef bint held
 
     def __cinit__(self, owner, Py_ssize_t size):
-        PyObject_GetBuffer(owner, &self.view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        PyObject_GetBuffer(owner, &self.buffer.view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         self.held = True
-        if self.view.len < size:
+        if self.buffer.view.len < size:
             raise ValueError("the memory is too small")
 
     def __dealloc__(self):
         if self.held:
-            PyBuffer_Release(&self.view)
+            PyBuffer_Release(&self.buffer.view)
 
 
 cdef class GroupCommit:
@@ -364,7 +365,7 @@ cdef class GroupCommit:
                 send_wake_up(self.core_wake_up)
                 return 0
         note_into(
-            <uint64_t*>self.statistics.view.buf,
+            <uint64_t*>self.statistics.buffer.view.buf,
             (monotonic_ns() - began_ns) // 1000,
             target - load_relaxed(&self.synced),
         )
@@ -393,7 +394,7 @@ cdef class GroupCommit:
         if self.sync is not None:
             return self._sync_elsewhere(descriptor)
         if self.activity is not None:
-            words = <uint64_t*>self.activity.view.buf
+            words = <uint64_t*>self.activity.buffer.view.buf
             store_relaxed(&words[0], monotonic_ns())
         while True:
             error = errno if fdatasync(descriptor) else 0
@@ -414,7 +415,7 @@ cdef class GroupCommit:
             mark[0] = MARK_MAGIC
             mark[1] = position
             mark[2] = ~position
-            memcpy(self.mark.view.buf, mark, MARK_BYTES)
+            memcpy(self.mark.buffer.view.buf, mark, MARK_BYTES)
         store_release(&self.control.data.flush.durable, position)
         full_fence()
         for index in range(self.transports):

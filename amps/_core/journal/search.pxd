@@ -92,8 +92,7 @@ cdef class TopicIndexReader:
     cdef object __weakref__
     cdef object _memory
     cdef object _rows
-    cdef const unsigned char[::1] _view
-    cdef uint64_t _text_start
+    cdef const char* _texts            # in `_memory`, which `_rows` holds
     cdef const TopicRow* rows          # by topic id
     cdef const uint32_t* places        # file offsets of the entries of all topics, in units of 8 bytes
     cdef readonly uint64_t topic_count

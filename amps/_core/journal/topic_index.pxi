@@ -170,8 +170,7 @@ cdef class TopicIndexReader:
             raise IndexDamaged("the entries of a topic are outside the file")
         self._memory = memory
         self._rows = rows
-        self._text_start = text_start
-        self._view = view
+        self._texts = <const char*>&view[0] + <uint64_t>text_start
         self.rows = <const TopicRow*>(&view[0] + HEADER_BYTES)
         self.places = <const uint32_t*>(&view[0] + <uint64_t>rows_end)
         self.topic_count = topic_count
@@ -187,7 +186,7 @@ cdef class TopicIndexReader:
     cdef tuple names(self, uint64_t topic_id):
         """(topic, message type) as bytes."""
         cdef const TopicRow* row = &self.rows[topic_id]
-        cdef const char* text = <const char*>&self._view[0] + self._text_start + row.first_text
+        cdef const char* text = self._texts + row.first_text
         return (text + row.type_bytes)[: row.topic_bytes], text[: row.type_bytes]
 
     def offsets(self, uint64_t topic_id):

@@ -27,7 +27,7 @@ from amps.client.frontend.calls import (
 )
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.frontend.settings import ClientSettings
-from amps.client.protocol.command import Command
+from amps.client.protocol.command import Command, check_command
 from amps.client.protocol.engine_types import Route, RouteKind, Ticket
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import CallSettings, check_buffer
@@ -78,6 +78,7 @@ class Commands:
 
     def send(self, command: Command) -> str:
         """Send a command without waiting for an answer; return its command id."""
+        check_command(command)
         self._link.check_usable()
         if self._link.outbox.blocked:
             raise BufferError("send: the server does not read what was sent before")
@@ -157,6 +158,7 @@ class Commands:
         concurrency: int = 1,
     ) -> str:
         """Send a command whose messages go to a handler; return the id of the subscription, query or command."""
+        check_command(command)
         check_handler(handler)
         route = replaced_route(self._engine, command)
         if route is not None:
@@ -184,6 +186,7 @@ class Commands:
     async def stream(self, owner: Any, command: Command, settings: CallSettings) -> AsyncMessageStream:
         """Send a command whose messages are read from a stream; return the stream."""
         self._link.check_usable()
+        check_command(command)
         resumes = settings.resubscribe and self.resume_streams
         route = replaced_route(self._engine, command)
         if route is not None and isinstance(route.sink, MessageQueue) and route.sink.stream is not None:

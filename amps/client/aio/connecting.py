@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from amps.client.aio.commanding import Commands
 from amps.client.aio.connection import seconds_left
+from amps.client.aio.handlers import cancels_task
 from amps.client.aio.link import Link
 from amps.client.enums import Timeout
 from amps.client.errors import (
@@ -20,7 +21,7 @@ from amps.client.errors import (
 )
 from amps.client.frontend.calls import before_logon
 from amps.client.frontend.handlers import EventHandlers
-from amps.client.frontend.settings import ClientSettings
+from amps.client.frontend.settings import ClientSettings, check_part
 from amps.client.protocol.command import check_text
 from amps.client.protocol.engine_types import Ticket
 from amps.client.protocol.message import Message
@@ -64,6 +65,7 @@ class Connector:
         link, engine = self._link, self._link.engine
         link.check_usable()
         check_text("options", options or "")
+        check_part("authenticator", authenticator, "authenticate", "retry", "completed")
         if link.uri is None or not engine.connected:
             raise before_logon(engine)
         authority = authenticator or self._settings.authenticator or DefaultAuthenticator()
@@ -108,8 +110,13 @@ class DisconnectHandler:
     async def await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
         raise refused
 
-    def lost(self, failure: AMPSException | None) -> None:
-        if self.handler is not None and failure is not None and not self._link.closing:
+    def lost(self, failure: AMPSException | None, *, watched: bool) -> None:
+        if failure is None or self._link.closing:
+            return
+        uri = self._link.uri
+        server = uri.safe_text if uri is not None else ""
+        self._handlers.connection_lost(failure, server, handled=self.handler is not None, watched=watched)
+        if self.handler is not None:
             self._link.spawn(self._tell(failure))
 
     async def _tell(self, failure: AMPSException) -> None:
@@ -118,7 +125,9 @@ class DisconnectHandler:
             return
         try:
             await result_of(handler(client, failure), None)
-        except Exception as error:
+        except BaseException as error:
+            if cancels_task(error):
+                raise
             self._handlers.failed(handler, error)
 
 

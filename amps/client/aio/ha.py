@@ -12,7 +12,8 @@ from amps.client.aio.reconnecting import Reconnector
 from amps.client.enums import DEFAULT, Timeout
 from amps.client.errors import ConnectionException, DisconnectedException, UsageException
 from amps.client.frontend.servers import RefusedSubscription, chooser_of
-from amps.client.protocol.command import check_timeout
+from amps.client.frontend.settings import check_part
+from amps.client.protocol.command import check_seconds
 from amps.client.servers.auth import Authenticator
 from amps.client.servers.choosers import ConnectionInfo, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy
@@ -43,7 +44,8 @@ class AsyncHAClient(AsyncClient):
         failed_resubscribe_handler: RefusedSubscription | None = None,
         **client_args: Any,
     ) -> None:
-        check_timeout(attempt_timeout)
+        check_seconds("attempt_timeout", attempt_timeout)
+        check_part("delay_strategy", delay_strategy, "get_connect_wait_duration", "reset")
         chooser = chooser_of(servers)
         if client_args.get("bookmark_store") is None:
             client_args["bookmark_store"] = MemoryBookmarkStore()
@@ -100,7 +102,7 @@ class AsyncHAClient(AsyncClient):
 
     @server_chooser.setter
     def server_chooser(self, chooser: ServerChooser) -> None:
-        self._reconnector.failover.chooser = chooser
+        self._reconnector.failover.chooser = chooser_of(chooser)
 
     @property
     def delay_strategy(self) -> DelayStrategy:
@@ -109,6 +111,7 @@ class AsyncHAClient(AsyncClient):
 
     @delay_strategy.setter
     def delay_strategy(self, strategy: DelayStrategy) -> None:
+        check_part("delay_strategy", strategy, "get_connect_wait_duration", "reset")
         self._reconnector.failover.delays = strategy
 
     @property
@@ -118,7 +121,7 @@ class AsyncHAClient(AsyncClient):
 
     @attempt_timeout.setter
     def attempt_timeout(self, timeout: Timeout) -> None:
-        self._reconnector.attempt_timeout = check_timeout(timeout)
+        self._reconnector.attempt_timeout = check_seconds("attempt_timeout", timeout)
 
     @property
     def disconnected(self) -> bool:

@@ -27,6 +27,12 @@ def is_coroutine_handler(handler: object) -> bool:
     )
 
 
+def cancels_task(error: BaseException) -> bool:
+    """Whether an exception is the cancellation of the running task, and not of something that it awaited."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
 def deliver(handlers: EventHandlers, route: Route, messages: list[Message]) -> None:
     """Call the plain function that handles the messages of a route.
 
@@ -48,10 +54,10 @@ def deliver(handlers: EventHandlers, route: Route, messages: list[Message]) -> N
                     f"the handler {handler!r} returned a coroutine, which nothing awaits: pass the coroutine"
                     " function itself, functools.partial of it, or an `async def` around it"
                 )
-        except Exception as error:
-            handlers.failed(handler, error)
+        except BaseException as error:
             if auto_ack:
                 handlers.acknowledge(message, "cancel")
+            handlers.failed(handler, error)
         else:
             if auto_ack:
                 handlers.acknowledge(message)
@@ -100,17 +106,11 @@ class HandlerTasks:
             result = self.handler(message)
             if type(result) is CoroutineType or inspect.isawaitable(result):
                 await result
-        except Exception as error:
-            self._handlers.failed(self.handler, error)
-            if self._route.auto_ack:
-                self._handlers.acknowledge(message, "cancel")
         except BaseException as error:
             if self._route.auto_ack:
                 self._handlers.acknowledge(message, "cancel")
-            task = asyncio.current_task()
-            if not isinstance(error, asyncio.CancelledError) or (task is not None and task.cancelling()):
+            if cancels_task(error):
                 raise
-            # Something that the handler awaited was cancelled, not this task: the next message is handled.
             self._handlers.failed(self.handler, error)
         else:
             if self._route.auto_ack:

@@ -12,16 +12,16 @@ from typing import Any, Protocol
 
 from amps.client.aio.connection import Connection, open_connection, seconds_left
 from amps.client.aio.delivery import Delivery
-from amps.client.aio.handlers import AllHandlerTasks
+from amps.client.aio.handlers import AllHandlerTasks, HandlerTasks
 from amps.client.aio.waits import Waits, release
 from amps.client.errors import (
     AlreadyConnectedException,
     AMPSException,
-    ConnectionException,
     DisconnectedException,
     TimedOutException,
     UsageException,
 )
+from amps.client.frontend.calls import lost_by
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.frontend.settings import ClientSettings
 from amps.client.protocol.engine_types import Phase, Route
@@ -39,8 +39,11 @@ class LossPolicy(Protocol):
     async def await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
         """Wait until a call that was refused for want of a connection may be repeated, or raise the refusal."""
 
-    def lost(self, failure: AMPSException | None) -> None:
-        """Handle the end of a connection; None: the application has requested it."""
+    def lost(self, failure: AMPSException | None, *, watched: bool) -> None:
+        """Handle the end of a connection; None: the application has requested it.
+
+        `watched`: subscriptions with handlers were entered.
+        """
 
 
 class Link:
@@ -70,6 +73,7 @@ class Link:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self.engine.watcher = lambda state: self.waits.note_change()
+        handlers.ends_program = self._end_program
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -193,6 +197,15 @@ class Link:
             connection.abort()
             self.connection_ended(connection, None)
 
+    def _end_program(self, error: BaseException) -> bool:
+        """Let SystemExit or KeyboardInterrupt of a handler end the event loop, in a step of its own.
+
+        Raised where it occurred, it would cut off the delivery of messages that are received already.
+        """
+        if self.loop is not None:
+            self.loop.call_soon(_raise, error)
+        return self.loop is not None
+
     # Calls of the connection
 
     def bytes_received(self, connection: Connection, data: bytes) -> None:
@@ -227,10 +240,11 @@ class Link:
     def _lost(self, failure: AMPSException | None) -> None:
         """Tell the engine and the application that the connection is gone; None: the application closed it."""
         self.outbox.blocked = False
+        watched = any(r.handler is not None or isinstance(r.sink, HandlerTasks) for r in self.engine.routes())
         self.engine.connection_lost(time.monotonic(), failure)
         self.delivery.dispatch()
         self.waits.note_loss()
-        self.policy.lost(failure)
+        self.policy.lost(failure, watched=watched)
 
     def writing_paused(self, connection: Connection, paused: bool) -> None:
         """Note whether the peer reads too slowly."""
@@ -329,9 +343,7 @@ class Link:
             return
         connection.abort()
         self.connection = None
-        self._lost(
-            error if isinstance(error, ConnectionException) else DisconnectedException(str(error))
-        )
+        self._lost(lost_by(error))
 
     # Calls of queues and streams
 
@@ -377,3 +389,7 @@ class Link:
                     f"{what} was not sent in time: the server does not read what was sent before"
                 )
             self.check_usable()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -9,6 +9,7 @@ import time
 
 from amps.client.aio.connecting import Connector
 from amps.client.aio.connection import seconds_left
+from amps.client.aio.handlers import cancels_task
 from amps.client.aio.link import Link
 from amps.client.enums import ConnectionState, Timeout
 from amps.client.errors import (
@@ -80,8 +81,9 @@ class Reconnector:
     def stop(self, error: DisconnectedException) -> None:
         """End reconnecting; what waits for a connection fails, and routes end when the connection does."""
         run, self.run = self.run, None
+        self._handlers.warn_of_unsent(self._engine.unsent_count)
         self._engine.give_up(None)
-        self.failover.left()
+        self._handlers.call(self.failover.left)
         if run is not None:
             self._error = error
             run.cancel()
@@ -121,7 +123,9 @@ class Reconnector:
                     self._name, without_password(attempt.uri), str(error) or type(error).__name__,
                 )  # fmt: skip
                 self.failover.failed(error)
-            except Exception as ending:  # the chooser or the delay strategy gives up, or has failed
+            except BaseException as ending:  # the chooser or the delay strategy gives up, or has failed
+                if cancels_task(ending):
+                    raise
                 if self.run is run:
                     self._give_up(ending)
                 return
@@ -171,13 +175,14 @@ class Reconnector:
             ):
                 raise TimedOutException("the recovery of the connection did not end in time")
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: BaseException) -> None:
         reason = error if isinstance(error, AMPSException) else ConnectionException(repr(error))
         first = self.failover.info.since is None and self._handlers.state is not ConnectionState.DISCONNECTED
         self.run = None
-        self._error = error
+        self._error = error if isinstance(error, Exception) else reason
+        self._handlers.warn_of_unsent(self._engine.unsent_count)
         self._engine.give_up(reason)
-        self.failover.left()
+        self._handlers.call(self.failover.left)
         self._link.waits.note_change()
         self._link.after_call()
         if self._handlers.exception_listener is not None:
@@ -187,13 +192,13 @@ class Reconnector:
 
     # The policy
 
-    def lost(self, failure: AMPSException | None) -> None:
+    def lost(self, failure: AMPSException | None, *, watched: bool) -> None:
+        server = without_password(self._connector.uri or "")
+        if failure is not None and not self._link.closing:
+            self._handlers.connection_lost(failure, server, handled=self._engine.recovers, watched=watched)
         if failure is None or self.run is not None or not self._engine.recovers or self._link.closing:
             return
-        self._logger.warning(
-            "client %s: lost the connection to %s: %s",
-            self._name, without_password(self._connector.uri or ""), failure,
-        )  # fmt: skip
+        self._logger.warning("client %s: lost the connection to %s: %s", self._name, server, failure)
         self.failover.lost(failure)
         self._begin()
 

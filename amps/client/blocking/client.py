@@ -28,6 +28,7 @@ from amps.client.enums import DEFAULT, MOST_RECENT, AckType, Bookmark, Connectio
 from amps.client.errors import ConnectionException
 from amps.client.frontend.calls import (
     bookmark_subscription,
+    check_handler,
     consumption,
     delete_command,
     discard,
@@ -40,7 +41,7 @@ from amps.client.frontend.handlers import EventHandlers
 from amps.client.frontend.settings import ClientSettings, positive
 from amps.client.frontend.transactions import Transaction
 from amps.client.payloads.codecs import Codec
-from amps.client.protocol.command import Command, TransactionCommand, check_timeout
+from amps.client.protocol.command import Command, TransactionCommand, check_number, check_seconds, check_timeout
 from amps.client.protocol.engine_types import ClientStats, Route, RouteKind
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import BookmarkSubscribeArgs, CallSettings, OnFull, QueryArgs, SubscribeArgs
@@ -169,7 +170,7 @@ class Client:
 
     @timeout.setter
     def timeout(self, timeout: Timeout) -> None:
-        self._settings.timeout = check_timeout(timeout)
+        self._settings.timeout = check_seconds("timeout", timeout)
 
     @property
     def auto_ack(self) -> bool:
@@ -222,7 +223,7 @@ class Client:
 
     @ack_batch_size.setter
     def ack_batch_size(self, value: int) -> None:
-        self._engine.set_ack_batch_size(value)
+        self._engine.set_ack_batch_size(check_number("ack_batch_size", value))
 
     @property
     def ack_timeout(self) -> float | None:
@@ -231,7 +232,9 @@ class Client:
 
     @ack_timeout.setter
     def ack_timeout(self, value: float | None) -> None:
-        self._engine.config = replace(self._engine.config, ack_timeout_s=value)
+        self._engine.config = replace(
+            self._engine.config, ack_timeout_s=check_seconds("ack_timeout", value)
+        )
 
     @property
     def unpersisted_count(self) -> int:
@@ -288,9 +291,9 @@ class Client:
         """Send unsent queue acknowledgements and close the connection; the client may connect again.
 
         If the server is slow, the call waits at most `timeout` seconds for it to read the bytes sent before, then drops
-        them; a publish store keeps its messages. The call waits at most 5 s more for a running handler.
+        them; a publish store keeps its messages. In this time it also waits for a running handler, at most 5 s.
         """
-        self._runtime.leave(self.timeout if timeout is DEFAULT else timeout)
+        self._runtime.leave(self._settings.deadline(timeout))
 
     def close(self, *, timeout: Timeout = DEFAULT) -> None:
         """Disconnect as `disconnect` does; the client cannot be used again. Safe to call again. In a forked child it
@@ -674,40 +677,49 @@ class Client:
 
     def set_exception_listener(self, fn: Callable[[BaseException], object] | None) -> None:
         """Set the listener for exceptions of handlers and other listeners; without one they are logged."""
+        check_handler(fn)
         self._handlers.exception_listener = fn
 
     def set_transport_filter(self, fn: Callable[[bytes, bool], object] | None) -> None:
         """Set `fn(data, outgoing)`, called with all bytes, before encryption and after decryption."""
+        check_handler(fn)
         self._handlers.transport_filter = fn
 
     def set_last_chance_handler(self, fn: Handler | None) -> None:
         """Set the handler for messages that have no route."""
+        check_handler(fn)
         self._handlers.last_chance_handler = fn
 
     def set_duplicate_handler(self, fn: Handler | None) -> None:
         """Set the handler for messages that the bookmark store has already seen."""
+        check_handler(fn)
         self._handlers.duplicate_handler = fn
 
     def set_global_handler(self, command: str, fn: Handler | None) -> None:
         """Set a handler for all messages of one type (`ack`, `publish` …), called before normal routing."""
+        check_handler(fn)
         self._handlers.set_global(command, fn)
         with self._runtime.wire.lock:
             self._engine.set_global(command, fn is not None)
 
     def set_failed_write_handler(self, fn: Callable[[Message, str], object] | None) -> None:
         """Set `fn(message, reason)` for publishes and deletes that the server refused."""
+        check_handler(fn)
         self._handlers.failed_write_handler = fn
 
     def set_disconnect_handler(self, fn: "Callable[[Client, ConnectionException], object] | None") -> None:
         """Set `fn(client, error)`, called when the connection is lost; it may connect again."""
+        check_handler(fn)
         self._disconnect_handler.handler = fn
 
     def set_receive_started_callback(self, fn: Callable[[], object] | None) -> None:
         """Set a function that is called first when a new connection begins to receive, on its receive thread."""
+        check_handler(fn)
         self._handlers.receive_started = fn
 
     def add_connection_state_listener(self, fn: Callable[[ConnectionState], object]) -> None:
         """Add a listener that is called with each connection state; it must not wait for the server."""
+        check_handler(fn)
         self._handlers.state_listeners.append(fn)
 
     def remove_connection_state_listener(self, fn: Callable[[ConnectionState], object]) -> None:

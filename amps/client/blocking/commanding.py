@@ -5,11 +5,11 @@ A command whose results are messages gets a route to a handler or to the buffer 
 connection, or because the publish store is full, waits and is repeated, if the client allows that.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from amps.client.blocking.changes import Signal
 from amps.client.blocking.deadlines import left_until
 from amps.client.blocking.runtime import Runtime
 from amps.client.blocking.streams import MessageStream, StreamBuffer
@@ -24,7 +24,7 @@ from amps.client.frontend.calls import (
     replaced_route,
 )
 from amps.client.frontend.settings import ClientSettings
-from amps.client.protocol.command import Command
+from amps.client.protocol.command import Command, check_command
 from amps.client.protocol.engine_types import Route, RouteKind, Ticket
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import CallSettings, check_buffer
@@ -86,6 +86,7 @@ class Commands:
 
     def send(self, command: Command, timeout: Timeout) -> str:
         """Send a command without waiting for an answer; return its command id."""
+        check_command(command)
         self._wire.check_usable()
         deadline = self._settings.deadline(timeout)
         self._sender.make_room(command.command, deadline)
@@ -111,7 +112,7 @@ class Commands:
 
         def execute(now: float) -> Ticket:
             ticket = self._engine.execute(command, route, now, resubscribe=resubscribe, awaited=awaited)
-            ticket.waiter = threading.Event()
+            ticket.waiter = Signal()
             return ticket
 
         ticket = self.call_engine(execute, command.command, deadline)
@@ -122,7 +123,7 @@ class Commands:
         """Wait until a ticket is settled; return its ack, or raise the exception it failed with."""
         if not ticket.awaited:
             return None
-        waiter: threading.Event = ticket.waiter
+        waiter: Signal = ticket.waiter
         token = object()
         try:
             self._waits.begin(token)
@@ -160,6 +161,7 @@ class Commands:
         concurrency: int = 1,
     ) -> str:
         """Send a command whose messages go to a handler; return the id of the subscription, query or command."""
+        check_command(command)
         check_handler(handler)
         route = replaced_route(self._engine, command)
         if route is not None:
@@ -176,6 +178,7 @@ class Commands:
 
     def stream(self, owner: Any, command: Command, settings: CallSettings) -> MessageStream:
         """Send a command whose messages are read from a stream; return the stream."""
+        check_command(command)
         resumes = settings.resubscribe and self.resume_streams
         route = replaced_route(self._engine, command)
         if route is not None and isinstance(route.sink, StreamBuffer):

@@ -1,14 +1,16 @@
 """Connecting and logging on, and what a client does that does not reconnect by itself."""
 
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from amps.client.blocking.asking import ask
+from amps.client.blocking.changes import Signal
 from amps.client.blocking.commanding import Commands
-from amps.client.blocking.deadlines import left_until
+from amps.client.blocking.deadlines import AT_ONCE, left_until
 from amps.client.blocking.runtime import Runtime
 from amps.client.blocking.transport import SocketTransport, dial
 from amps.client.blocking.turns import Turn
@@ -22,12 +24,14 @@ from amps.client.errors import (
     UsageException,
 )
 from amps.client.frontend.calls import before_logon
-from amps.client.frontend.settings import ClientSettings
+from amps.client.frontend.settings import ClientSettings, check_part
 from amps.client.protocol.command import check_text
 from amps.client.protocol.engine_types import Ticket
 from amps.client.protocol.message import Message
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
 from amps.client.uri import parse_uri
+
+T = TypeVar("T")
 
 
 class Connector:
@@ -100,14 +104,27 @@ class Connector:
     ) -> Message:
         """Log on over this connection; an authenticator may take so long that it is not the client's any more."""
         check_text("options", options or "")
+        check_part("authenticator", authenticator, "authenticate", "retry", "completed")
         wire, engine = self._wire, self._engine
         if wire.uri is None or transport is None or not engine.connected:
             raise before_logon(engine)
         authority = authenticator or self._settings.authenticator or DefaultAuthenticator()
         asked = type(authority) is not DefaultAuthenticator  # a subclass may supply another password
         username, secret = wire.uri.user, wire.uri.password
-        password = authority.authenticate(username or "", secret or "")
         deadline = self._settings.deadline(timeout)
+        again = engine.logged_on  # the server will refuse it, and the connection stays
+
+        def answer_of(call: Callable[[], T]) -> T:
+            if type(authority) is DefaultAuthenticator:
+                return call()
+            try:
+                return ask(wire, call, "logon: the authenticator", deadline)
+            except BaseException:
+                if not again:
+                    self._runtime.leave(AT_ONCE, transport)
+                raise
+
+        password = answer_of(partial(authority.authenticate, username or "", secret or ""))
         self._runtime.sender.make_room("logon", deadline)
         ticket: Ticket | None = None
         try:
@@ -123,18 +140,18 @@ class Connector:
                         self._settings.logon_options if options is None else options,
                         ticket,
                     )
-                    ticket.waiter = threading.Event()
+                    ticket.waiter = Signal()
                 self._runtime.sender.send()
                 ack = self._commands.answer(ticket, left_until(deadline))
                 if ack is not None:
                     break
                 username, challenge = ticket.challenge or ("", "")
-                password, asked = authority.retry(username, challenge), True
-            authority.completed(username or "", password, ack.reason or "")
+                password, asked = answer_of(partial(authority.retry, username, challenge)), True
+            answer_of(partial(authority.completed, username or "", password, ack.reason or ""))
         except (DuplicateLogonException, UsageException):
             raise
         except BaseException:
-            self._runtime.leave(0, transport)
+            self._runtime.leave(AT_ONCE, transport)
             raise
         self._runtime.sender.send_once()  # the heartbeat command is sent before any other call
         return ack
@@ -146,6 +163,7 @@ class DisconnectHandler:
     def __init__(self, client: "weakref.ref[Any]", runtime: Runtime) -> None:
         self.handler: Callable[[Any, Any], object] | None = None
         self._client = client
+        self._wire = runtime.wire
         self._handlers = runtime.wire.handlers
 
     def makes_connection(self) -> bool:
@@ -154,8 +172,10 @@ class DisconnectHandler:
     def await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
         raise refused
 
-    def lost(self, error: AMPSException) -> None:
-        client = self._client()
+    def lost(self, error: AMPSException, *, watched: bool) -> None:
+        client, uri = self._client(), self._wire.uri
+        server = uri.safe_text if uri is not None else ""
+        self._handlers.connection_lost(error, server, handled=self.handler is not None, watched=watched)
         if self.handler is not None and client is not None:
             self._handlers.call(self.handler, client, error)
 

@@ -12,7 +12,9 @@ import weakref
 from collections import deque
 from typing import Protocol
 
+from amps.client.blocking.changes import Changes
 from amps.client.blocking.deadlines import left_until
+from amps.client.blocking.own_threads import ClientThread
 from amps.client.errors import AMPSException
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.protocol.engine_types import Route
@@ -36,7 +38,8 @@ class WorkQueue:
         self.running = 0
         self._max_depth = max_depth
         self._messages: deque[Message] = deque()
-        self._changed = threading.Condition()
+        self._changed = threading.Condition()  # only the handlers' threads wait in it
+        self._handled = Changes()
         self._ended = False
 
     @property
@@ -73,7 +76,7 @@ class WorkQueue:
         """Note that the handler of a message has ended."""
         with self._changed:
             self.running -= 1
-            self._changed.notify_all()
+        self._handled.notify()
 
     def end(self, *, drop: bool = False) -> None:
         """Take no more messages. Those in the queue are still handled, or (drop) are not."""
@@ -85,8 +88,7 @@ class WorkQueue:
 
     def until_idle(self, but: int, deadline: float | None) -> bool:
         """Wait until at most `but` handlers run; return whether that is so."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self.running <= but, left_until(deadline))
+        return self._handled.wait_for(lambda: self.running <= but, left_until(deadline))
 
     def disown(self) -> None:
         """End in a forked child, where there are no threads; another thread may have held the lock."""
@@ -118,7 +120,7 @@ class HandlerThreads:
         """Let the threads handle messages; the first ones start them."""
         if not self.threads and not self.queue.ended:
             for _ in range(self._concurrency):
-                thread = threading.Thread(
+                thread = ClientThread(
                     target=_work, args=(weakref.ref(self), self.queue), name=f"amps-work:{self._name}", daemon=True
                 )
                 self.threads.add(thread)
@@ -137,17 +139,10 @@ class HandlerThreads:
         self.queue.disown()
 
     def handle(self, message: Message) -> None:
-        """Handle a message; also SystemExit of a handler ends no thread."""
-        route = self._route
+        """Handle a message."""
         if self.queue.has_room:
             self._owner.notice_room()
-        try:
-            self._handlers.deliver(route, [message])
-        except BaseException as error:
-            if route.handler is not None:
-                self._handlers.failed(route.handler, error)
-            if route.auto_ack:
-                self._handlers.acknowledge(message, "cancel")
+        self._handlers.deliver(self._route, [message])
 
 
 def _work(reference: "weakref.ref[HandlerThreads]", queue: WorkQueue) -> None:

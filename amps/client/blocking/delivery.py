@@ -42,10 +42,10 @@ class Delivery:
             self._dispatcher = Dispatcher(self._wire.name, self._run, self._max_depth, self._waits.waiting)
             self._waits.begun = self._dispatcher.wake
 
-    def stop(self, *, wait: bool = True) -> None:
-        """Process what is queued, then end the thread for handlers."""
-        if self._dispatcher is not None:
-            self._dispatcher.stop(wait=wait)
+    def stop(self, wait_s: float) -> None:
+        """Process what is queued, then end the thread for handlers; wait for that, but no longer than this."""
+        if self._dispatcher is not None and not self._dispatcher.stop(wait_s):
+            self._wire.logger.warning("client %s: closed while a handler runs, which goes on", self._wire.name)
 
     def runs_handlers(self) -> bool:
         """Whether the calling thread runs handlers."""

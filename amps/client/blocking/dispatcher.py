@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 
+from amps.client.blocking.own_threads import ClientThread
 from amps.client.protocol.engine_types import Deliver, Event
 
 
@@ -24,7 +25,7 @@ class Dispatcher:
         self._messages = 0
         self._condition = threading.Condition()
         self._stopped = False
-        self.thread = threading.Thread(target=self._work, name=f"amps-dispatch:{name}", daemon=True)
+        self.thread = ClientThread(target=self._work, name=f"amps-dispatch:{name}", daemon=True)
         self.thread.start()
 
     def put(self, event: Event, *, wait: bool) -> None:
@@ -44,13 +45,15 @@ class Dispatcher:
         with self._condition:
             self._condition.notify_all()
 
-    def stop(self, *, wait: bool) -> None:
-        """Process the queued events, then end the thread. Unless called on it, `wait` for its end."""
+    def stop(self, wait_s: float) -> bool:
+        """Process the queued events, then end the thread. Unless called on it, wait for its end; False: it goes on."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
-        if wait and threading.current_thread() is not self.thread:
-            self.thread.join(5.0)
+        if wait_s <= 0 or threading.current_thread() is self.thread:
+            return True
+        self.thread.join(wait_s)
+        return not self.thread.is_alive()
 
     def _work(self) -> None:
         while True:

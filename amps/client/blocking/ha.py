@@ -17,8 +17,9 @@ from amps.client.blocking.reconnecting import Reconnector
 from amps.client.enums import DEFAULT, Timeout
 from amps.client.errors import ConnectionException, DisconnectedException, UsageException
 from amps.client.frontend.servers import RefusedSubscription, chooser_of
+from amps.client.frontend.settings import check_part
 from amps.client.payloads.codecs import Codec
-from amps.client.protocol.command import check_timeout
+from amps.client.protocol.command import check_seconds
 from amps.client.protocol.options import OnFull
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.protocol.subscriptions import SubscriptionManager
@@ -92,7 +93,8 @@ class HAClient(Client):
         failed_resubscribe_handler: RefusedSubscription | None = None,
         **client_args: Unpack[ClientArgs],
     ) -> None:
-        check_timeout(attempt_timeout)
+        check_seconds("attempt_timeout", attempt_timeout)
+        check_part("delay_strategy", delay_strategy, "get_connect_wait_duration", "reset")
         chooser = chooser_of(servers)
         if client_args.get("bookmark_store") is None:
             client_args["bookmark_store"] = MemoryBookmarkStore()
@@ -149,7 +151,7 @@ class HAClient(Client):
 
     @server_chooser.setter
     def server_chooser(self, chooser: ServerChooser) -> None:
-        self._reconnector.failover.chooser = chooser
+        self._reconnector.failover.chooser = chooser_of(chooser)
 
     @property
     def delay_strategy(self) -> DelayStrategy:
@@ -158,6 +160,7 @@ class HAClient(Client):
 
     @delay_strategy.setter
     def delay_strategy(self, strategy: DelayStrategy) -> None:
+        check_part("delay_strategy", strategy, "get_connect_wait_duration", "reset")
         self._reconnector.failover.delays = strategy
 
     @property
@@ -167,7 +170,7 @@ class HAClient(Client):
 
     @attempt_timeout.setter
     def attempt_timeout(self, timeout: Timeout) -> None:
-        self._reconnector.attempt_timeout = check_timeout(timeout)
+        self._reconnector.attempt_timeout = check_seconds("attempt_timeout", timeout)
 
     @property
     def disconnected(self) -> bool:

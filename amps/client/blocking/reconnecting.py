@@ -16,9 +16,12 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import partial
 
+from amps.client.blocking.asking import ask
+from amps.client.blocking.changes import Changes
 from amps.client.blocking.connecting import Connector
-from amps.client.blocking.deadlines import deadline_of, left_until
+from amps.client.blocking.deadlines import AT_ONCE, deadline_of, left_until
 from amps.client.blocking.runtime import Runtime
 from amps.client.blocking.states import StateQueue
 from amps.client.enums import Timeout
@@ -33,8 +36,11 @@ from amps.client.frontend.servers import RefusedSubscription
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import RecoveryFailed
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
-from amps.client.servers.failover import Attempt, Failover
+from amps.client.servers.failover import Ask, Attempt, Failover
 from amps.client.uri import without_password
+
+REPORT_S = 1.0
+"""How long a report to the application's chooser may take at least, in seconds."""
 
 
 class Run:
@@ -47,7 +53,8 @@ class Run:
         self.error: Exception | None = None
         """Why the run has ended without a connection."""
         self._socket: socket.socket | None = None
-        self._guard = threading.Condition()
+        self._guard = threading.Lock()
+        self._stops = Changes()
 
     def check(self) -> None:
         """Raise DisconnectedException if the run was stopped."""
@@ -72,12 +79,11 @@ class Run:
             if self._socket is not None:
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
-            self._guard.notify_all()
+        self._stops.notify()
 
     def sleep(self, seconds: float) -> None:
         """Wait; return early if the run is stopped."""
-        with self._guard:
-            self._guard.wait_for(lambda: self.stopped, seconds)
+        self._stops.wait_for(lambda: self.stopped, seconds)
 
 
 class Reconnector:
@@ -141,7 +147,7 @@ class Reconnector:
     def _connect_first(self, run: Run, deadline: float | None) -> None:
         ended = False
         while not ended:
-            attempt = self.begin_attempt(run)
+            attempt = self.begin_attempt(run, deadline)
             if attempt is None:
                 return
             left_s = left_until(deadline)
@@ -158,8 +164,10 @@ class Reconnector:
         """End reconnecting; what waits for a connection fails, and routes end when the connection does."""
         with self._wire.lock:
             run, self.run = self.run, None
+            unsent = self._engine.unsent_count
             self._engine.give_up(None)
-        self.failover.left()
+        self._handlers.warn_of_unsent(unsent)
+        self._handlers.call(self.failover.left)
         if run is not None:
             run.error, run.ended = error, True
             run.stop()
@@ -169,12 +177,20 @@ class Reconnector:
 
     # Attempts
 
-    def begin_attempt(self, run: Run) -> Attempt | None:
+    def _ask(self, deadline: float | None) -> Ask:
+        """How the application's chooser and strategy are called."""
+        return partial(ask, self._wire, what="the server chooser", deadline=deadline)
+
+    def _report_by(self, deadline: float | None) -> Ask:
+        """How reports are made to them, also at the end of the time."""
+        return self._ask(None if deadline is None else max(deadline, time.monotonic() + REPORT_S))
+
+    def begin_attempt(self, run: Run, deadline: float | None) -> Attempt | None:
         """Ask for the next attempt; None if the run has ended."""
         if run.stopped or self._wire.disowned:
             return None
         try:
-            return self.failover.next_attempt()
+            return self.failover.next_attempt(self._ask(deadline))
         except Exception as error:
             self.end_run(run, error)
             return None
@@ -193,9 +209,9 @@ class Reconnector:
         try:
             self._try_server(run, attempt, deadline)
         except Exception as error:
-            return run.stopped or self._failed(attempt, error)
+            return run.stopped or self._failed(attempt, error, deadline)
         self._logger.info("client %s: connected to %s", self._wire.name, without_password(attempt.uri))
-        self._handlers.call(self.failover.succeeded, self._engine.server_version)
+        self._handlers.call(self.failover.succeeded, self._engine.server_version, self._report_by(deadline))
         with self._wire.lock:
             if self.run is not run:
                 return True
@@ -203,7 +219,8 @@ class Reconnector:
             if ready:
                 self.run = None
         if not ready:
-            return self._failed(attempt, lost_by or DisconnectedException("the connection was lost at once"))
+            lost_by = lost_by or DisconnectedException("the connection was lost at once")
+            return self._failed(attempt, lost_by, deadline)
         run.ended = True
         self._states.note(None)
         return True
@@ -230,7 +247,7 @@ class Reconnector:
             self._connector.log_on(transport, attempt.authenticator, None, left_until(until))
             self._recover(run, deadline)
         except BaseException:
-            self._runtime.leave(0, transport)  # what survives a loss is kept for the next attempt
+            self._runtime.leave(AT_ONCE, transport)  # what survives a loss is kept for the next attempt
             raise
 
     def _recover(self, run: Run, deadline: float | None) -> None:
@@ -264,7 +281,7 @@ class Reconnector:
             self._engine.leave_out(refused)
         self._runtime.sender.after_call()
 
-    def _failed(self, attempt: Attempt, error: Exception) -> bool:
+    def _failed(self, attempt: Attempt, error: Exception, deadline: float | None) -> bool:
         """Note that an attempt has failed; return False, since the run goes on."""
         self._logger.warning(
             "client %s: no connection to %s: %s",
@@ -272,7 +289,7 @@ class Reconnector:
         )  # fmt: skip
         _strip(error)
         if not isinstance(error, AlreadyConnectedException):  # a handler delays the end of the last connection
-            self.failover.failed(error)
+            self.failover.failed(error, self._report_by(deadline))
         return False
 
     def end_run(self, run: Run, error: BaseException) -> None:
@@ -282,8 +299,10 @@ class Reconnector:
             if self.run is not run:
                 return
             self.run = None
+            unsent = self._engine.unsent_count
             self._engine.give_up(reason)
-        self.failover.left()
+        self._handlers.warn_of_unsent(unsent)
+        self._handlers.call(self.failover.left)
         run.error, run.ended = error if isinstance(error, Exception) else reason, True
         self._states.note(None)
         self._runtime.waits.notice_discard(0)
@@ -308,15 +327,14 @@ class Reconnector:
         if not engine.ready:
             raise refused
 
-    def lost(self, error: AMPSException) -> None:
+    def lost(self, error: AMPSException, *, watched: bool) -> None:
+        server = without_password(self._connector.uri or "")
+        self._handlers.connection_lost(error, server, handled=self._engine.recovers, watched=watched)
         with self._wire.lock:
             if self.run is not None or not self._engine.recovers:
                 return
             self.run = Run(threading.current_thread())
-        self._logger.warning(
-            "client %s: lost the connection to %s: %s",
-            self._wire.name, without_password(self._connector.uri or ""), error,
-        )  # fmt: skip
+        self._logger.warning("client %s: lost the connection to %s: %s", self._wire.name, server, error)
         self.failover.lost(error)
 
     def after_loss(self) -> Callable[[], None] | None:
@@ -356,7 +374,7 @@ def _reconnect(reference: "weakref.ref[Reconnector]", run: Run) -> None:
     ended = False
     while not ended:
         reconnector = reference()
-        attempt = reconnector.begin_attempt(run) if reconnector is not None else None
+        attempt = reconnector.begin_attempt(run, None) if reconnector is not None else None
         del reconnector
         if attempt is None:
             return

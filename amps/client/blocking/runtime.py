@@ -28,18 +28,23 @@ from amps.client.blocking.consuming import Consumers
 from amps.client.blocking.deadlines import deadline_of
 from amps.client.blocking.delivery import Delivery
 from amps.client.blocking.forking import RefusingLock, forked, watch
+from amps.client.blocking.own_threads import ClientThread, ends_caller
 from amps.client.blocking.sending import Sender
 from amps.client.blocking.threads import receive_loop, send_loop
 from amps.client.blocking.transport import SocketTransport
 from amps.client.blocking.waits import Bounded, Waits
 from amps.client.blocking.wire import Wire
 from amps.client.enums import ConnectionState, Timeout
-from amps.client.errors import AMPSException, ConnectionException, DisconnectedException
+from amps.client.errors import AMPSException, DisconnectedException
+from amps.client.frontend.calls import lost_by
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import Close, Phase, Route, State
 
-JOIN_S = 5.0
+HANDLER_S = 5.0
+"""The longest wait of a closing client for a handler that runs, in seconds."""
+LOOK_S = 0.05
+"""How often it looks whether one still runs."""
 
 
 class Runtime:
@@ -48,6 +53,7 @@ class Runtime:
     def __init__(
         self, engine: Engine, handlers: EventHandlers, dispatch: Literal["inline", "thread"], max_depth: int
     ) -> None:
+        handlers.ends_program = ends_caller
         self.wire = Wire(engine, handlers)
         self.waits = Waits(self.wire)
         self.delivery = Delivery(self.wire, self.waits, dispatch, max_depth)
@@ -55,9 +61,11 @@ class Runtime:
         self.consumers = Consumers(self.wire.name, handlers, self.waits)
         self.bytes_in = 0
         self.delivering = False
-        """Whether the receive thread is processing what it has received."""
+        """Whether the receive thread is processing what it has received, or the loss of the connection."""
         self._sending: threading.Thread | None = None
         self._closing = False
+        self._close_by: float | None = None
+        """The deadline of the final close."""
         watch(self)
 
     def __del__(self) -> None:
@@ -69,14 +77,13 @@ class Runtime:
             wire.transport.shutdown()
         if getattr(self, "_sending", None) is not None:
             self.sender.queue.put("stop")
-            self.delivery.stop(wait=False)
+            self.delivery.stop(0)
 
     def disown(self) -> None:
         """Make the client unusable in a forked child: the connection belongs to the parent."""
         wire = self.wire
         wire.disowned = True
         wire.lock = RefusingLock()
-        self.waits.disown()
         wire.engine.phase = Phase.DISCONNECTED
         wire.engine.recovers = False
         if wire.transport is not None:
@@ -109,15 +116,17 @@ class Runtime:
         try:
             self.delivery.deliver(events)
             if self._sending is None or not self._sending.is_alive():
-                self._sending = threading.Thread(
+                self._sending = ClientThread(
                     target=send_loop, args=(weakref.ref(self), self.sender.queue), name=f"amps-tx:{wire.name}",
                     daemon=True,
                 )  # fmt: skip
                 self._sending.start()
-            wire.receiver = threading.Thread(
+            receiver = ClientThread(
                 target=receive_loop, args=(weakref.ref(self), transport), name=f"amps-rx:{wire.name}", daemon=True
             )
-            wire.receiver.start()
+            with wire.lock:  # a thread that closes the client meanwhile joins no thread that has not begun
+                wire.receiver = receiver
+                receiver.start()
         except BaseException:  # an interrupt: perhaps nobody would receive
             wire.leaving = True
             transport.shutdown()
@@ -127,13 +136,13 @@ class Runtime:
                 transport.close()
             raise
 
-    def leave(self, timeout: Timeout, only: SocketTransport | None = None) -> None:
+    def leave(self, deadline: float | None, only: SocketTransport | None = None) -> None:
         """End the connection for the application; the receive thread does the rest.
 
-        Accepted output is sent first, for at most `timeout` seconds. `only`: no effect on another connection.
+        Until the deadline, accepted output is sent and a handler that runs may end. `only`: the connection whose making
+        has failed; no effect on another one.
         """
         wire = self.wire
-        deadline = deadline_of(timeout)
         with wire.lock:
             transport = wire.transport
             if only is not None and transport is not only:
@@ -149,21 +158,33 @@ class Runtime:
         try:
             self.waits.begin(token)  # no thread may wait for room in a buffer now
             transport.shutdown()
-            receiver = wire.receiver
-            if receiver is not None and not self.delivery.runs_handlers():
-                receiver.join(JOIN_S)
-                if receiver.is_alive():
-                    wire.logger.warning("client %s: a handler has been running for %g s", wire.name, JOIN_S)
+            if not self.delivery.runs_handlers():
+                self._await_end(transport, deadline if only is None else None)
         finally:
             self.waits.waiting.discard(token)
 
+    def _await_end(self, transport: SocketTransport, deadline: float | None) -> None:
+        """Wait until the receive thread has handled the end of the connection: at once, unless a handler runs."""
+        wire = self.wire
+        with wire.lock:
+            receiver = wire.receiver if wire.transport is transport else None
+        latest = time.monotonic() + HANDLER_S
+        # What is not a handler is over soon, also if there is no time left.
+        until = latest if deadline is None else max(min(deadline, latest), time.monotonic() + LOOK_S)
+        while receiver is not None and receiver.is_alive():
+            now = time.monotonic()
+            if now >= (until if self.delivering else latest):
+                wire.logger.warning("client %s: closed while a handler runs, which goes on", wire.name)
+                return
+            receiver.join(LOOK_S)
+
     def close(self, timeout: Timeout) -> None:
         """End everything; the client cannot be used again."""
-        deadline = deadline_of(timeout)
+        deadline = self._close_by = deadline_of(timeout)
         self.consumers.finish(deadline)
         self.wire.closed = True
         self._closing = True
-        self.leave(timeout)
+        self.leave(deadline)
         if self.wire.transport is None:  # else a handler closes its client: the receive thread does the rest
             self._finish_close()
 
@@ -176,7 +197,7 @@ class Runtime:
         self.delivery.states.note(ConnectionState.SHUTDOWN)
         self.delivery.deliver([State(ConnectionState.SHUTDOWN)])
         self.sender.close()
-        self.delivery.stop()
+        self.delivery.stop(HANDLER_S if self._close_by is None else min(HANDLER_S, self._close_by - time.monotonic()))
         policy = self.wire.policy()
         if policy is not None:
             policy.closed()
@@ -187,7 +208,9 @@ class Runtime:
         """Called when a receive thread has started."""
         handlers = self.wire.handlers
         if handlers.receive_started is not None:
+            self.delivering = True
             handlers.call(handlers.receive_started)
+            self.delivering = False
 
     def silence_left(self) -> float | None:
         """Return the seconds of further silence after which the server counts as lost; None = no limit."""
@@ -227,8 +250,6 @@ class Runtime:
             engine.reading_again(time.monotonic())
         self.sender.schedule()
         if closing is not None:
-            if not isinstance(closing, ConnectionException):
-                closing = DisconnectedException(str(closing))
             transport.shutdown()
             self.lost(transport, closing)
             return False
@@ -245,14 +266,17 @@ class Runtime:
                 return
             wire.transport = None
             leaving = wire.leaving
-            failure = error
+            failure = lost_by(error)
+            watched = any(route.handler is not None for route in engine.routes())
             if not leaving and engine.dismissal is not None:
                 failure = engine.dismissal  # more specific than the error of the socket
             elif failure is None and not leaving:
                 failure = DisconnectedException("the server closed the connection")
             engine.connection_lost(time.monotonic(), failure)
             events = engine.events()
+        self.delivering = True
         self.delivery.deliver(events)
+        self.delivering = False
         self.waits.notice_room()
         self.waits.notice_discard(0)
         wire.receiver = None  # no longer the receive thread: the disconnect handler may reconnect
@@ -261,7 +285,7 @@ class Runtime:
         elif not leaving and failure is not None:
             policy = wire.policy()
             if policy is not None:
-                policy.lost(failure)
+                policy.lost(failure, watched=watched)
 
     def after_loss(self) -> Callable[[], None] | None:
         """Return work for the thread that has received on a lost connection; it must not hold the client."""

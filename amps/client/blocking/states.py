@@ -5,31 +5,27 @@ later state might run first: so the listeners are always called with the oldest 
 time. Threads that wait for a state need not wait until its listeners have run.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable
 
+from amps.client.blocking.changes import Changes
 from amps.client.blocking.turns import Turn
 from amps.client.enums import ConnectionState, Timeout
 
 
 class StateQueue:
-    """The states not yet told to listeners, and the condition for threads that wait for a change."""
+    """The states not yet told to listeners, and the threads that wait for a change."""
 
     def __init__(self) -> None:
         self._states: deque[ConnectionState] = deque()
         self._telling = Turn()
-        self._changed = threading.Condition()
+        self._changed = Changes()
 
     def note(self, state: ConnectionState | None) -> None:
-        """Note a state that has just been reached, or (None) another change of the connection.
-
-        Runs with the engine lock held, so no thread may acquire that lock while it waits here.
-        """
+        """Note a state that has just been reached, or (None) another change of the connection."""
         if state is not None:
             self._states.append(state)
-        with self._changed:
-            self._changed.notify_all()
+        self._changed.notify()
 
     def tell(self, listen: Callable[[ConnectionState], object]) -> None:
         """Call `listen` with each state not yet told. If another thread does so already, it tells all of them."""
@@ -46,5 +42,4 @@ class StateQueue:
 
     def wait_for(self, condition: Callable[[], bool], timeout: Timeout) -> bool:
         """Wait until the condition holds, which is checked after each change; return whether it does."""
-        with self._changed:
-            return self._changed.wait_for(condition, timeout)
+        return self._changed.wait_for(condition, timeout)

@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from amps.client.blocking.changes import Changes
 from amps.client.enums import Timeout
 from amps.client.errors import AMPSException, StreamException
 from amps.client.payloads.tables import Headers, arrow_maker, pandas_maker, read
@@ -23,11 +24,6 @@ from amps.client.protocol.options import OnFull, check_buffer
 if TYPE_CHECKING:
     import pandas
     import pyarrow
-
-INTERRUPT_CHECK_S = 1.0
-"""The longest single wait of the main thread, in seconds. A signal that arrives between the interpreter's last check
-for signals and the wait does not end the wait: without this limit, Ctrl-C would then take effect only with the next
-message."""
 
 
 class StreamOwner(Protocol):
@@ -63,8 +59,8 @@ class StreamBuffer:
         self._route = route
         self._messages: deque[Message] = deque()
         self._latest: OrderedDict[object, Message] | None = None  # instead of _messages when conflating
-        self._condition = threading.Condition()
-        self._consumer_waits = False
+        self._lock = threading.Lock()  # for `_latest` and the end
+        self._arrived = Changes()
         self.producer_waits = False
         """Whether the receive thread waits for room."""
 
@@ -151,14 +147,14 @@ class StreamBuffer:
         self.dropped += 1
 
     def _conflate(self, messages: list[Message]) -> None:
-        with self._condition:
+        with self._lock:
             latest = self._latest
             if self.ended or latest is None:
                 return
             self._absorb(latest)
             for message in messages:
                 latest[self._key(message)] = message
-            self._condition.notify()
+        self._arrived.notify()
         while self.max_depth and len(self) > self.max_depth and self.on_full == "pause" and not self.ended:
             before = len(self)
             self._wait_for_room()
@@ -175,22 +171,20 @@ class StreamBuffer:
         return object() if message.sow_key is None else (message.topic, message.sow_key)
 
     def _wake_consumer(self) -> None:
-        if self._consumer_waits:
-            with self._condition:
-                self._condition.notify()
+        self._arrived.notify()
 
     def end(self, error: AMPSException | None = None) -> None:
         """Mark the end: no more messages arrive; buffered messages can still be read."""
-        with self._condition:
+        with self._lock:
             if not self.ended:
                 self.error = error
                 self.ended = True
-            self._condition.notify_all()
+        self._arrived.notify()
         self._owner.notice_room()
 
     def disown(self, error: AMPSException) -> None:
         """End the buffer in a forked child, where no messages arrive; another thread may have held the lock."""
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
         self._messages.clear()
         self._latest = None
         self.error = error
@@ -200,7 +194,7 @@ class StreamBuffer:
 
     def conflate(self) -> None:
         """From now on, replace an unread message by a newer one with the same topic and SOW key."""
-        with self._condition:
+        with self._lock:
             if self._latest is None:
                 self._latest = OrderedDict()
 
@@ -209,16 +203,7 @@ class StreamBuffer:
         message = self._pop()
         if message is not None:
             return message
-        with self._condition:
-            self._consumer_waits = True
-            try:
-                while not self._condition.wait_for(
-                    lambda: len(self) or self.ended, INTERRUPT_CHECK_S if timeout is None else timeout
-                ):
-                    if timeout is not None:
-                        break
-            finally:
-                self._consumer_waits = False
+        self._arrived.wait_for(lambda: len(self) or self.ended, timeout)
         message = self._pop()
         if message is None and self.ended:
             message = self._pop()  # the last message may have arrived with the end
@@ -233,7 +218,7 @@ class StreamBuffer:
             if self._latest is None:
                 message = self._messages.popleft()
             else:
-                with self._condition:
+                with self._lock:
                     self._absorb(self._latest)
                     message = self._latest.popitem(last=False)[1]
         except (IndexError, KeyError):

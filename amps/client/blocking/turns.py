@@ -17,12 +17,9 @@ An interrupt in `wake` leaves threads waiting that look again by themselves, soo
 """
 
 import threading
-import time
 
-from amps.client.blocking.deadlines import AT_ONCE
-
-LOOK_AGAIN_S = 0.1
-"""How long a thread waits before it looks again whether the turn is free."""
+from amps.client.blocking.changes import Changes
+from amps.client.blocking.deadlines import AT_ONCE, left_until
 
 
 class Turn:
@@ -31,8 +28,7 @@ class Turn:
     def __init__(self) -> None:
         self.holder: object | None = None
         self._guard = threading.Lock()  # held for a moment only, by `with`, which an interrupt cannot break
-        self._freed = threading.Condition(self._guard)
-        self._waiting = 0
+        self._freed = Changes()
 
     def take(self, claim: object, deadline: float | None = AT_ONCE) -> bool:
         """Make `claim` the holder, once nobody else is; False: the deadline (None: none) has passed."""
@@ -42,21 +38,8 @@ class Turn:
                 return True
         if deadline == AT_ONCE:
             return False
-        with self._freed:
-            self._waiting += 1
-            try:
-                while self.holder is not None:
-                    left_s = LOOK_AGAIN_S if deadline is None else deadline - time.monotonic()
-                    if left_s <= 0:
-                        return False
-                    self._freed.wait(min(left_s, LOOK_AGAIN_S))
-                self.holder = claim
-            finally:
-                self._waiting -= 1
-        return True
+        return self._freed.wait_for(lambda: self.take(claim), left_until(deadline))
 
     def wake(self) -> None:
         """Wake the threads that wait; called after `holder` was set to None."""
-        if self._waiting:
-            with self._freed:
-                self._freed.notify()
+        self._freed.notify()

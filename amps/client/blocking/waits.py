@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from amps.client.blocking.changes import Changes
 from amps.client.blocking.deadlines import left_until
 from amps.client.blocking.transport import SocketTransport
 from amps.client.blocking.wire import Wire
@@ -29,7 +30,7 @@ class Bounded(Protocol):
 
 
 class Waits:
-    """The threads that wait, and the conditions that they and the receive thread wait for."""
+    """The threads that wait, and the changes that they and the receive thread wait for."""
 
     def __init__(self, wire: Wire) -> None:
         self.waiting: set[object] = set()
@@ -39,39 +40,31 @@ class Waits:
         self.discards = 0
         """Rises when the publish store has discarded messages, or the connection is lost."""
         self._wire = wire
-        self._room = threading.Condition()
-        self._discarded = threading.Condition()
+        self._room = Changes()
+        self._discarded = Changes()
 
     def begin(self, token: object) -> None:
         """Note that the calling thread waits for an answer."""
-        with self._room:
-            self.waiting.add(token)
-            self._room.notify_all()
+        self.waiting.add(token)
+        self._room.notify()
         self.begun()
 
     def wait_for_room(self, buffer: Bounded) -> None:
         """Stop receiving until the buffer has room, unless a thread of this client waits for an answer."""
-        with self._room:
-            self._room.wait_for(lambda: buffer.has_room or self.waiting or self._wire.leaving)
+        self._room.wait_for(lambda: buffer.has_room or self.waiting or self._wire.leaving)
 
     def notice_room(self) -> None:
         """Wake the receive thread: a buffer has room again."""
-        with self._room:
-            self._room.notify_all()
+        self._room.notify()
 
     def notice_discard(self, sequence: int) -> None:
-        """Wake threads that wait for the store: it has discarded messages, or the connection is lost.
-
-        Runs with the engine lock held, so no thread may acquire that lock while it holds the condition.
-        """
-        with self._discarded:
-            self.discards += 1
-            self._discarded.notify_all()
+        """Wake threads that wait for the store: it has discarded messages, or the connection is lost."""
+        self.discards += 1
+        self._discarded.notify()
 
     def until_discarded(self, condition: Callable[[], bool], deadline: float | None) -> bool:
         """Wait until the condition holds, which is checked after each discard; return whether it does."""
-        with self._discarded:
-            return self._discarded.wait_for(condition, left_until(deadline))
+        return self._discarded.wait_for(condition, left_until(deadline))
 
     def until_lost(self, transport: SocketTransport, deadline: float | None) -> bool:
         """Wait until the receive thread has handled the loss of the connection. False: it has not by the deadline."""
@@ -83,8 +76,3 @@ class Waits:
             return self.until_discarded(lambda: self._wire.transport is not transport, deadline)
         finally:
             self.waiting.discard(token)
-
-    def disown(self) -> None:
-        """Renew the locks in a forked child: threads that do not exist there may have held them."""
-        self._room = threading.Condition()
-        self._discarded = threading.Condition()

@@ -26,8 +26,11 @@ class LossPolicy(Protocol):
     def await_server(self, refused: DisconnectedException, deadline: float | None) -> None:
         """Wait until a call that was refused for want of a connection may be repeated, or raise the refusal."""
 
-    def lost(self, error: AMPSException) -> None:
-        """Handle a loss that the application did not request; runs on the receive thread."""
+    def lost(self, error: AMPSException, *, watched: bool) -> None:
+        """Handle a loss that the application did not request; runs on the receive thread.
+
+        `watched`: subscriptions with handlers were entered.
+        """
 
     def after_loss(self) -> Callable[[], None] | None:
         """Return work for the thread that has received on a lost connection; it must not hold the client."""
@@ -52,6 +55,8 @@ class Wire:
         """The receive thread of the connection."""
         self.policy: weakref.ref[LossPolicy] | Callable[[], None] = lambda: None
         """The client's policy. The client owns it; a policy may own the other parts, so no part owns it."""
+        self.asked: set[threading.Thread] = set()
+        """The threads that call an authenticator or a server chooser: the client waits for them."""
         self.leaving = False
         """Whether the application has ended the connection."""
         self.closed = False
@@ -76,7 +81,8 @@ class Wire:
 
     def must_not_wait(self) -> bool:
         """Whether the calling thread would wait for itself if it waited for the server."""
-        if threading.current_thread() is self.receiver:
+        current = threading.current_thread()
+        if current is self.receiver or current in self.asked:
             return True
         policy = self.policy()
         return policy is not None and policy.makes_connection()

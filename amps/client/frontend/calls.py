@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from amps.client.enums import MOST_RECENT, AckType, Bookmark
-from amps.client.errors import DisconnectedException, InvalidSubIdException, TimedOutException
+from amps.client.errors import (
+    AMPSException,
+    ConnectionException,
+    DisconnectedException,
+    InvalidSubIdException,
+    TimedOutException,
+)
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.protocol.command import (
     QUERIES,
@@ -188,6 +194,15 @@ def cut_off(engine: Engine, what: str) -> DisconnectedException:
     return DisconnectedException(f"{what}: {cause}", reason=cause.reason, message=cause.message)
 
 
+def lost_by(error: AMPSException | None) -> AMPSException | None:
+    """Return the exception for the end of a connection; one of another kind is its cause."""
+    if error is None or isinstance(error, ConnectionException):
+        return error
+    failure = DisconnectedException(str(error))
+    failure.__cause__ = error
+    return failure
+
+
 def no_room(command: str, store: PublishStore | None) -> TimedOutException:
     """Return the exception for a publish store that had no room in time."""
     count = store.unpersisted_count() if store is not None else 0
@@ -200,7 +215,7 @@ def before_logon(engine: Engine) -> DisconnectedException:
     """Return the exception for a logon without a connection."""
     cause = engine.lost_by
     if cause is None:
-        return DisconnectedException("connect before logon")
+        return DisconnectedException("logon: not connected; call connect() first")
     # The error that ended the connection is more specific: a TLS server refuses a certificate this way.
     return DisconnectedException(str(cause), reason=cause.reason, message=cause.message)
 

@@ -1,16 +1,17 @@
 """The application's handlers and listeners, and the delivery of events to them.
 
 An exception of an application's function is passed to the exception listener, or logged in one line if there
-is none. It never ends the calling thread and never affects the next message.
+is none. It never ends the calling thread and never affects the next message. That is so for every exception, also
+SystemExit: what follows in the same batch is noted in the bookmark store already, and would be lost. A program is ended
+only where its end belongs: in a thread of the application that calls the client, or in the event loop.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from amps.client.enums import ConnectionState
-from amps.client.errors import UsageException
+from amps.client.errors import AMPSException, StreamException, UsageException
 from amps.client.protocol.engine_types import (
     Deliver,
     Duplicate,
@@ -34,6 +35,8 @@ class EventHandlers:
         """The last connection state of which the listeners were told."""
         self.errors = 0
         """The number of exceptions that handlers and listeners have raised."""
+        self.ends_program: Callable[[BaseException], bool] = lambda error: False
+        """Called with a SystemExit or KeyboardInterrupt of a function; may raise it. False: it is reported."""
         self.exception_listener: Callable[[BaseException], object] | None = None
         self.last_chance_handler: Handler | None = None
         self.duplicate_handler: Handler | None = None
@@ -97,18 +100,22 @@ class EventHandlers:
                 continue
             try:
                 handler(message)
-            except Exception as error:
-                self.failed(handler, error)
+            except BaseException as error:
                 if auto_ack:
                     self.acknowledge(message, "cancel")
+                self.failed(handler, error)
             else:
                 if auto_ack:
                     self.acknowledge(message)
 
     def acknowledge(self, message: Message, options: str = "") -> None:
         """Acknowledge a message that a handler has processed. If the client was closed meanwhile, it is redelivered."""
-        with contextlib.suppress(UsageException):
+        try:
             message.ack(options)
+        except UsageException:
+            pass
+        except BaseException as error:
+            self.failed(message.ack, error)
 
     def last_chance(self, message: Message) -> None:
         """Give a message to the last chance handler."""
@@ -119,17 +126,42 @@ class EventHandlers:
         """Call a function of the application; an exception is reported."""
         try:
             function(*args)
-        except Exception as error:
+        except BaseException as error:
             self.failed(function, error)
+
+    def connection_lost(self, error: AMPSException, server: str, *, handled: bool, watched: bool) -> None:
+        """Report the loss of a connection that the application did not request.
+
+        The listener gets a loss by corrupt data, and every loss that nobody handles. Without a listener, a loss is
+        logged if subscriptions with handlers have ended (`watched`): calls and streams get the error.
+        """
+        corrupt = isinstance(error, StreamException)
+        if self.exception_listener is None:
+            if watched and not handled:
+                self.logger.warning("client %s: lost the connection to %s: %s", self.name, server, error)
+        elif corrupt or not handled:
+            self.call(self.exception_listener, error)
+
+    def warn_of_unsent(self, count: int) -> None:
+        """Warn that commands which were accepted, and wait for the end of a recovery, are dropped."""
+        if count:
+            self.logger.warning(
+                "client %s: the end of reconnecting drops %d commands that were accepted, but not sent",
+                self.name, count,
+            )  # fmt: skip
 
     def failed(self, function: Callable[..., object], error: BaseException) -> None:
         """Report an exception of a function of the application."""
         self.errors += 1
+        if isinstance(error, SystemExit | KeyboardInterrupt) and self.ends_program(error):
+            return
         listener = self.exception_listener
         if listener is None:
             self.logger.warning("client %s: %r raised", self.name, function, exc_info=error)
             return
         try:
             listener(error)
-        except Exception:
+        except BaseException as second:
             self.logger.exception("client %s: the exception listener raised", self.name)
+            if isinstance(second, SystemExit | KeyboardInterrupt):
+                self.ends_program(second)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from amps.client.errors import AMPSException
+from amps.client.frontend.settings import check_part
 from amps.client.protocol.command import Command
 from amps.client.servers.choosers import DefaultServerChooser, ServerChooser
 
@@ -18,4 +19,5 @@ def chooser_of(servers: str | Iterable[str] | ServerChooser | None) -> ServerCho
         return DefaultServerChooser(servers)
     if isinstance(servers, Iterable):
         return DefaultServerChooser(*servers)
+    check_part("servers", servers, "get_current_uri", "report_failure", "report_success")
     return servers

@@ -15,7 +15,7 @@ from typing import Any
 from amps.client.enums import DEFAULT, Timeout
 from amps.client.errors import InvalidUriException
 from amps.client.payloads.codecs import CODEC_NAMES, Codec, codec_for, codec_named
-from amps.client.protocol.command import check_base64, check_number, check_text, check_timeout
+from amps.client.protocol.command import check_base64, check_number, check_seconds, check_text, check_timeout
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import EngineConfig
 from amps.client.protocol.options import OnFull, check_buffer
@@ -39,10 +39,17 @@ def default_client_name() -> str:
 
 
 def positive(name: str, seconds: float | None) -> float | None:
-    """Return a time that must be positive; None = none. Raises ValueError."""
-    if seconds is not None and seconds <= 0:
+    """Return a time that must be positive; None = none. Raises ValueError, TypeError."""
+    if check_seconds(name, seconds) == 0:
         raise ValueError(f"{name} must be positive: {seconds}")
     return seconds
+
+
+def check_part(name: str, part: object, *methods: str) -> None:
+    """Raise TypeError for an object that cannot play a part of a client; None: there is none."""
+    missing = [] if part is None else [method for method in methods if not callable(getattr(part, method, None))]
+    if missing:
+        raise TypeError(f"{name} must be an object with the method {missing[0]}, not {type(part).__name__}")
 
 
 class ClientSettings:
@@ -81,7 +88,15 @@ class ClientSettings:
             check_base64("logon_correlation", logon_correlation)
         check_text("name", name or "")
         check_text("logon_options", logon_options)
-        check_timeout(timeout)
+        check_seconds("timeout", timeout)
+        check_seconds("ack_timeout", ack_timeout)
+        check_part("authenticator", authenticator, "authenticate", "retry", "completed")
+        check_part("publish_store", publish_store, "open", "append", "discard_up_to")
+        check_part("bookmark_store", bookmark_store, "log", "discard", "get_most_recent")
+        check_part("subscription_manager", subscription_manager, "subscribe", "unsubscribe", "commands")
+        check_part("codec", None if isinstance(codec, str) else codec, "encode", "decode")
+        check_part("tls", tls, "wrap_bio")
+        check_part("logger", logger, "warning")
         check_buffer(max_depth, on_full)
         check_number("batch_size", batch_size, least=1)
         check_number("ack_batch_size", ack_batch_size)

@@ -82,6 +82,23 @@ def check_timeout(seconds: object) -> float | None:
     return seconds
 
 
+def check_seconds(name: str, seconds: float | None) -> float | None:
+    """Return a time in seconds, which must not be negative; None = none."""
+    if seconds is None:
+        return None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds != seconds:
+        raise TypeError(f"{name} must be a number of seconds or None: {seconds!r}")
+    if seconds < 0:
+        raise ValueError(f"{name} cannot be negative: {seconds}")
+    return seconds
+
+
+def check_command(command: object) -> None:
+    """Raise TypeError for what is no Command."""
+    if not isinstance(command, Command):
+        raise TypeError(f"a Command is needed, such as Command('subscribe', 'topic'): {command!r}")
+
+
 def check_expiration(value: int) -> int:
     """Return an expiration in whole seconds; 0 = never."""
     return check_number("expiration", value, MAX_EXPIRATION_S)

@@ -25,7 +25,6 @@ from amps.client.errors import (
 from amps.client.protocol.command import Command, PublishTemplate, TransactionCommand, check_text
 from amps.client.protocol.engine_state import SEQUENCE_DIGITS
 from amps.client.protocol.engine_types import (
-    Close,
     EngineConfig,
     Event,
     Phase,
@@ -94,12 +93,9 @@ class Engine(Inbound):
             self.flush_acks()
         silence = self.silence_deadline()
         if reading and silence is not None and now >= silence:
-            self.phase = Phase.CLOSED
             self._silence_s = self._next_beat = None
             silent_s = now - self._silent_since
-            self._events.append(
-                Close(TimedOutException(f"nothing received from the server for {silent_s:.1f} s"))
-            )
+            self._break_off(TimedOutException(f"nothing received from the server for {silent_s:.1f} s"))
 
     def outgoing(self) -> list[bytes]:
         """Return the bytes to send, in order; the caller must write all of them."""

@@ -14,6 +14,7 @@ from amps.client.protocol.acknowledger import QueueAcknowledger
 from amps.client.protocol.command import FRAME_OVERHEAD_BYTES, Command, TransactionCommand, numbered_frame
 from amps.client.protocol.engine_types import (
     ClientStats,
+    Close,
     Deliver,
     EngineConfig,
     Event,
@@ -122,6 +123,17 @@ class EngineState:
         """Whether there is a usable connection."""
         return self.phase not in (Phase.DISCONNECTED, Phase.CLOSED)
 
+    @property
+    def unsent_count(self) -> int:
+        """How many commands that nobody waits for were accepted, and wait for the end of a recovery."""
+        return sum(isinstance(item, bytes) for item in self._deferred)
+
+    def _break_off(self, error: AMPSException) -> None:
+        """Note that the connection is unusable; the front end closes it."""
+        self.phase = Phase.CLOSED
+        self.lost_by = error
+        self._events.append(Close(error))
+
     def _announce(self, state: ConnectionState) -> None:
         self._events.append(State(state))
         if self.watcher is not None:
@@ -154,19 +166,26 @@ class EngineState:
         self._deferred_bytes += len(frame)
 
     def check_connected(self, command: str) -> None:
-        """Raise DisconnectedException if a command that nobody waits for cannot be accepted now."""
-        if self.connected:
-            if self.recovers and self._deferred_bytes > MAX_DEFERRED_BYTES:
+        """Raise DisconnectedException if a command that nobody waits for cannot be accepted now.
+
+        Before the logon of an engine that `recovers`, only a publish store may keep one: nobody knows whether that
+        connection is ever used. A bounded amount may wait for the end of a recovery.
+        """
+        if self.recovers and self._numbers(command):
+            if self.connected or self._logged_on_before:
+                return  # the store keeps it for the next connection
+        elif self.connected:
+            if self.recovers and (not self.logged_on or self._deferred_bytes > MAX_DEFERRED_BYTES):
                 raise DisconnectedException(f"{command}: the connection is being recovered")
             return
-        if self.recovers and self._logged_on_before and self._numbers(command):
-            return  # the store keeps it for the next connection
         if self.lost_by is not None:
             raise DisconnectedException(
                 f"{command}: not connected: {self.lost_by}",
                 reason=self.lost_by.reason,
                 message=self.lost_by.message,
             )
+        if self.recovers:
+            raise DisconnectedException(f"{command}: not connected: the client is still connecting")
         raise DisconnectedException(
             f"{command}: not connected; call open() first, or use the client in a `with`"
         )

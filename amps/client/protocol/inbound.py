@@ -52,8 +52,8 @@ class Inbound(Recovery):
             self._reader.feed(data)
             self._receive_frames(now)
         except (FrameTooLarge, HeaderError) as error:
-            self.phase = Phase.CLOSED
-            self._events.append(Close(StreamException(f"corrupt data from the server: {error}")))
+            self._reader.clear()
+            self._break_off(StreamException(f"corrupt data from the server: {error}"))
 
     def _receive_frames(self, now: float) -> None:
         # The reader delivers the publishes for one known subscription by itself.

@@ -7,7 +7,7 @@ class, which the extension module provides; all others need the parsed header.
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, overload
 
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
 from amps.client.payloads.codecs import codec_for, decode_body, json_loads
@@ -101,7 +101,13 @@ class Message(ReceivedMessage):
         """The body parsed as JSON."""
         return json_loads(self.view)
 
-    def decode(self, type: type[T] | Any = Any) -> T | Any:
+    @overload
+    def decode(self) -> Any: ...
+    @overload
+    def decode(self, type: type[T]) -> T: ...
+    @overload
+    def decode(self, type: Any) -> Any: ...
+    def decode(self, type: Any = Any) -> Any:
         """Decode the body with the connection's codec; convert the result to `type` if one is given.
 
         `type`: a dataclass, TypedDict, NamedTuple, msgspec.Struct or pydantic model, or a list, union or the like of

@@ -136,6 +136,8 @@ def interval_text(value: str | float) -> str:
     """Return an interval as an option value: a text unchanged, seconds in the largest exact unit of s, ms, us."""
     if isinstance(value, str):
         return value
+    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
+        raise TypeError(f"an interval is a number of seconds, or a text such as 5s: {value!r}")
     if value < 0:
         raise ValueError(f"an interval cannot be negative: {value}")
     microseconds = round(value * 1_000_000)
@@ -164,6 +166,8 @@ def _list(name: str) -> Callable[[Any], str]:
 
 def _count(name: str) -> Callable[[Any], str]:
     def token(value: int) -> str:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
         if value < 0:
             raise ValueError(f"{name} cannot be negative: {value}")
         return f"{name}={value}"

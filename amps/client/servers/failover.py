@@ -7,12 +7,28 @@ One thread (or task) at a time makes attempts.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from amps.client.errors import AMPSException, ConnectionException
 from amps.client.servers.auth import Authenticator
-from amps.client.servers.choosers import ConnectionInfo, ServerChooser
-from amps.client.servers.delays import DelayStrategy
+from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
+from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
 from amps.client.servers.rivals import Rivals
+
+T = TypeVar("T")
+OWN_STRATEGIES = (ExponentialDelayStrategy, FixedDelayStrategy)
+
+
+class Ask(Protocol):
+    """How the application's chooser and strategy are called: perhaps with a limit of time."""
+
+    def __call__(self, call: Callable[[], T], /) -> T:
+        """Return what the function returns."""
+
+
+def directly(call: Callable[[], T], /) -> T:
+    """Call a function."""
+    return call()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +63,31 @@ class Failover:
         """The state of the connection or of the attempts."""
         return self._info
 
-    def next_attempt(self) -> Attempt:
-        """Return the next attempt. Raises ConnectionException when reconnecting ends.
+    def _asking(self, ask: Ask) -> Ask:
+        """The choosers and strategies of this package answer at once."""
+        own = type(self.chooser) is DefaultServerChooser and type(self.delays) in OWN_STRATEGIES
+        return directly if own else ask
 
-        Other exceptions are those of the application's chooser or strategy; they end it, too.
-        """
+    def _choose(self) -> tuple[str, Authenticator | None, float]:
         uri = self.chooser.get_current_uri()
         if uri is None:
             raise ConnectionException(self.chooser.get_error() or "the server chooser names no server")
-        authenticator = self.chooser.get_current_authenticator()
-        wait_s = max(self.delays.get_connect_wait_duration(uri), self._rivals_wait_s)
+        if not isinstance(uri, str):
+            raise TypeError(
+                f"get_current_uri of the server chooser returned {uri!r}: a connection string (str) or None is needed"
+            )
+        wait_s = self.delays.get_connect_wait_duration(uri)
+        if not isinstance(wait_s, int | float):
+            raise TypeError(f"get_connect_wait_duration returned {wait_s!r}: a number of seconds is needed")
+        return uri, self.chooser.get_current_authenticator(), wait_s
+
+    def next_attempt(self, ask: Ask = directly) -> Attempt:
+        """Return the next attempt. Raises ConnectionException when reconnecting ends.
+
+        Other exceptions are those of the application's chooser or strategy, or of `ask`; they end it, too.
+        """
+        uri, authenticator, wait_s = self._asking(ask)(self._choose)
+        wait_s = max(wait_s, self._rivals_wait_s)
         self._rivals_wait_s = 0.0
         info = self._info
         self._info = ConnectionInfo(
@@ -64,22 +95,26 @@ class Failover:
         )
         return Attempt(uri, authenticator, wait_s)
 
-    def succeeded(self, server_version: str | None) -> None:
+    def succeeded(self, server_version: str | None, ask: Ask = directly) -> None:
         """Note that the client is connected, logged on and recovered."""
         info = self._info
-        self._info = ConnectionInfo(
+        self._info = info = ConnectionInfo(
             info.uri, info.client_name, info.attempts, info.last_error, server_version, self._clock()
         )
-        self.chooser.report_success(self._info)
-        self.delays.reset()
 
-    def failed(self, error: Exception) -> None:
+        def report() -> None:
+            self.chooser.report_success(info)
+            self.delays.reset()
+
+        self._asking(ask)(report)
+
+    def failed(self, error: Exception, ask: Ask = directly) -> None:
         """Note that an attempt has failed."""
         info = self._info
-        self._info = ConnectionInfo(
+        self._info = info = ConnectionInfo(
             info.uri, info.client_name, info.attempts, error, info.server_version, None
         )
-        self.chooser.report_failure(error, self._info)
+        self._asking(ask)(lambda: self.chooser.report_failure(error, info))
 
     def lost(self, error: AMPSException) -> None:
         """Note that the connection was lost after a success; the same server is tried again first."""
@@ -90,5 +125,5 @@ class Failover:
     def left(self) -> None:
         """Note that no further attempt is made: the application has closed the connection, or no server was found."""
         info = self._info
-        self.delays.reset()
         self._info = ConnectionInfo(info.uri, info.client_name, 0, info.last_error, info.server_version, None)
+        self.delays.reset()

@@ -106,7 +106,7 @@ def test_client_19_3_calls_in_a_forked_child_are_refused(
 def test_a_lock_held_while_forking_blocks_no_call_in_the_child(logged_on: LoggedOn) -> None:
     client, connection = logged_on(publish_store=MemoryPublishStore())
     runtime = client._runtime
-    with runtime.wire.lock, runtime.waits._room, runtime.waits._discarded:
+    with runtime.wire.lock:
         assert in_child(lambda: client.publish("t", b"x")) == "UsageException"
         assert in_child(client.close) == "returned"
     synchronise(client, connection)

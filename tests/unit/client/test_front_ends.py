@@ -40,7 +40,7 @@ DIFFERENCES = {
         "does, and end all handler tasks; … coroutine … seconds; then they are cancelled.",
     ),
     "Client.consume": ("threads; one runs as other handlers do.", "tasks if the handler is a coroutine function."),
-    "Client.disconnect": ("The call waits at most 5 s more for a running handler.", ""),
+    "Client.disconnect": ("In this time it also waits for a running handler, at most 5 s.", ""),
     "Client.logon": ("seconds,", "cancelled, … seconds"),
     "Client.publish": (
         "stored: … may be published again. Bytes that a slow server … read when the call returns are sent by a thread"

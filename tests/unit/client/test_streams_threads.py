@@ -339,20 +339,6 @@ def test_handlers_run_on_the_receive_thread_and_may_send(logged_on: LoggedOn) ->
     assert states[-2:] == [ConnectionState.DISCONNECTED, ConnectionState.SHUTDOWN]
 
 
-def test_a_handler_that_exits_ends_the_connection_visibly(logged_on: LoggedOn) -> None:
-    client, connection = logged_on()
-    lost = threading.Event()
-    client.set_disconnect_handler(lambda _client, _error: lost.set())
-
-    def handler(message: Message) -> None:
-        raise SystemExit
-
-    sub_id = subscribe(client, connection, handler)
-    connection.publish(sub_id, b"x")
-    assert lost.wait(WAIT_S)
-    assert not client.connected
-
-
 def test_disconnecting_does_not_wait_for_full_buffers(logged_on: LoggedOn) -> None:
     for dispatch in ("inline", "thread"):
         client, connection = logged_on(max_depth=5, dispatch=dispatch, name=dispatch)

@@ -38,7 +38,7 @@ def test_a_thread_that_waits_gets_the_turn(limit_s: float | None) -> None:
     turn, first, second = Turn(), object(), object()
     assert turn.take(first)
     waiting = Outcome(turn.take, (second, deadline), {})
-    wait_for(lambda: turn._waiting == 1)
+    wait_for(lambda: turn._freed.waiting == 1)
     release(turn)
     assert waiting.result()
     assert turn.holder is second
@@ -49,7 +49,7 @@ def test_a_thread_that_nobody_wakes_looks_again() -> None:
     turn = Turn()
     assert turn.take(object())
     waiting = Outcome(turn.take, (object(), None), {})
-    wait_for(lambda: turn._waiting == 1)
+    wait_for(lambda: turn._freed.waiting == 1)
     turn.holder = None
     assert waiting.result()
 
