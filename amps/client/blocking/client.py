@@ -41,7 +41,13 @@ from amps.client.frontend.handlers import EventHandlers
 from amps.client.frontend.settings import ClientSettings, positive
 from amps.client.frontend.transactions import Transaction
 from amps.client.payloads.codecs import Codec
-from amps.client.protocol.command import Command, TransactionCommand, check_number, check_seconds, check_timeout
+from amps.client.protocol.command import (
+    Command,
+    TransactionCommand,
+    check_number,
+    check_seconds,
+    check_timeout,
+)
 from amps.client.protocol.engine_types import ClientStats, Route, RouteKind
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import BookmarkSubscribeArgs, CallSettings, OnFull, QueryArgs, SubscribeArgs
