@@ -93,6 +93,7 @@ NOT_A_LIMIT = {
     "AsyncHAClient.logon": "raises UsageException",
     "memory_backed": "makes a client",
     "file_backed": "makes a client",
+    "transaction": "makes a transaction, which sends when its block is left, as any command",
 }
 """Calls with a `timeout` that are no subject of these tests, and why."""
 

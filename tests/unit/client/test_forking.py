@@ -52,7 +52,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
 SENDS_NOTHING = {
     "add_connection_state_listener", "clear_connection_state_listeners", "close", "remove_connection_state_listener",
     "set_disconnect_handler", "set_duplicate_handler", "set_exception_listener", "set_failed_write_handler",
-    "set_last_chance_handler", "set_receive_started_callback", "set_transport_filter",
+    "set_last_chance_handler", "set_receive_started_callback", "set_transport_filter", "transaction",
 }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ OTHER_PARAMETERS = {("Client", "send"): "timeout", ("HAClient", "send"): "timeou
 NEVER_WAITS = {
     "ack", "add_connection_state_listener", "clear_connection_state_listeners", "discard", "drain", "flush_acks",
     "get_most_recent", "publish_nowait", "remove_connection_state_listener", "send", "conflate", "set_timeout",
-    "set_max_depth", "memory_backed", "file_backed",
+    "set_max_depth", "memory_backed", "file_backed", "transaction",
 }  # fmt: skip
 GIVES_STREAM = {
     "bookmark_subscribe", "delta_subscribe", "execute", "sow", "sow_and_delta_subscribe", "sow_and_subscribe",

@@ -830,7 +830,7 @@ def test_a_server_that_stops_reading_during_recovery_is_left(make_ha: MakeHA, pe
     """The replay fills the connection, so the subscription is never accepted"""
     stuck = StuckServer()
     chooser = Recording(peer.uri)
-    client = make_ha(chooser, publish_store=MemoryPublishStore(), attempt_timeout=3.0)
+    client = make_ha(chooser, publish_store=MemoryPublishStore(), attempt_timeout=6.0)
     try:
         connection = connected(client, peer)
         subscribe(client, connection, print, sub_id="s")

@@ -114,7 +114,7 @@ def test_client_40_auto_ack_of_handlers(logged_on: LoggedOn) -> None:
         frame = connection.expect("sow_delete")
         assert frame["bm"] == f"1|{number}|"
         assert frame.get("o") == (None if number == 1 else "cancel")
-    assert client.stats.handler_errors == 1
+    wait_for(lambda: client.stats.handler_errors == 1)
 
 
 def test_client_40_auto_ack_of_streams(logged_on: LoggedOn) -> None:
