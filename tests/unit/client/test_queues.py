@@ -5,7 +5,7 @@ from typing import Any
 
 from amps.client import Client, MemoryPublishStore, Message
 from tests.unit.client.peer import Connection, in_background
-from tests.unit.client.talk import LoggedOn
+from tests.unit.client.talk import LoggedOn, wait_for
 
 
 def queue_stream(client: Client, connection: Connection, backlog: int = 10, **options: Any) -> Any:
