@@ -106,13 +106,23 @@ def queue_cases(kind: str) -> dict[str, Case]:
         "Leasing": ("strict", "sublet"),
         "MaxDeliveries": ("1", "2"),
         "MaxCancels": ("1", "2"),
+        "CancelDelay": ("1s", "2s"),
+        "CancelDelayFactor": ("2", "3"),
+        "CancelDelayMax": ("1m", "2m"),
+        "OrderingKey": ("/a", "/b"),
         "Priority": ("/a", "/b"),
         "BarrierExpression": ("/a = 1", "/a = 2"),
         "TargetQueueDepth": ("1000", "2000"),
         "DeferredAckExpiration": ("1s", "2s"),
         "InitialOwner": ("n", "other"),
     }
-    beside = {"DefaultPublishTarget": over, "MessageType": f"<Name>Q</Name>{own}"}
+    delayed = f"{SIBLINGS[f'SOW/{kind}']}<CancelDelay>1s</CancelDelay>"
+    beside = {
+        "DefaultPublishTarget": over,
+        "MessageType": f"<Name>Q</Name>{own}",
+        "CancelDelayFactor": delayed,
+        "CancelDelayMax": delayed,
+    }
     return {
         f"SOW/{kind}/{name}": Case(
             *both, beside=beside.get(name), around=two if name == "MessageType" else log

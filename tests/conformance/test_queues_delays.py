@@ -49,7 +49,7 @@ def state(port: int, queue: str = "Q") -> tuple[int, int, str]:
     row: dict[str, Any]
     found = json.loads(get(port, f"/amps/instance/queues/{queue}!json.json").body)
     (row,) = found["amps"]["instance"]["queues"]
-    return int(row["queue_depth"]), int(row["delayed"]), row["next_delivery"]
+    return int(row["queue_depth"]), int(row.get("delayed", 0)), row.get("next_delivery", "")
 
 
 def test_queues_delays_hold_a_message_back_from_queues_alone(queueing: Queueing) -> None:

@@ -53,7 +53,7 @@ def test_transaction_log_66_journals_that_the_server_compressed(written: Written
     assert found == entry
     (found,) = entries_of(run("grep", "free text", stdin=packed.read_bytes()).out)
     assert found == entry
-    assert run("file_kinds", packed).lines == [f"{packed.name}: AMPS journal 2.0"]
+    assert run("file_kinds", packed).lines == [f"{packed.name}: AMPS journal 3.0"]
     data = bytearray(packed.read_bytes())
     data[len(data) // 2] ^= 1
     packed.write_bytes(data)

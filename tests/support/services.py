@@ -47,7 +47,8 @@ class RecordingPublisher:
         self.messages: list[tuple[str, str, bytes]] = []
         self.refusal: str | None = None
 
-    async def publish(self, topic: str, message_type: str, data: bytes) -> None:
+    async def publish(self, topic: str, message_type: str, data: bytes, delay_ms: int | None = None) -> None:
+        assert delay_ms is None
         await asyncio.sleep(0)
         if self.refusal is not None:
             raise PublishFailure(self.refusal)

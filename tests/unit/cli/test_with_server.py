@@ -236,7 +236,9 @@ def test_messages_refused_until_the_end_do_not_count_as_published(monkeypatch: p
         def open(self) -> None:
             pass
 
-        def publish(self, topic: str, data: bytes, *, delta: bool = False) -> None:
+        def publish(
+            self, topic: str, data: bytes, *, delta: bool = False, delay_ms: int | None = None
+        ) -> None:
             self.published += 1
 
         def finish(self, timeout_s: float | None = None) -> None:

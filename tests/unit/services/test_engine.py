@@ -206,7 +206,7 @@ def test_operations_9_7_a_schedule_that_is_due_meanwhile_runs_once_afterwards() 
             running = asyncio.Event()
             go_on = asyncio.Event()
 
-            async def publish(topic: str, message_type: str, data: bytes) -> None:
+            async def publish(topic: str, message_type: str, data: bytes, _delay_ms: int | None) -> None:
                 made.publisher.messages.append((topic, message_type, data))
                 running.set()
                 await go_on.wait()

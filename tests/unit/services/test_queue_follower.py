@@ -51,8 +51,15 @@ class Log:
         return max(self.taken, default=0)
 
     async def push(
-        self, session: "FakeSession", topic: str, message_type: str, data: bytes, sequence: int
+        self,
+        session: "FakeSession",
+        topic: str,
+        message_type: str,
+        data: bytes,
+        sequence: int,
+        delay_ms: int | None,
     ) -> "asyncio.Future[None]":
+        assert delay_ms is None
         await asyncio.sleep(0)
         if topic == "bad":
             raise PublishFailure("the topic is refused")
