@@ -31,7 +31,7 @@ from amps.client.protocol.framing import encode_frame
 from amps.client.protocol.message import Message
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore, frames_of
 from amps.client.protocol.subscriptions import MemorySubscriptionManager, SubscriptionManager
-from amps.client.protocol.traffic import FrameReader, Outbox
+from amps.client.protocol.traffic import COMPILED, FrameReader, Outbox
 from amps.client.uri import ConnectionUri
 
 SEQUENCE_DIGITS = 20
@@ -237,22 +237,29 @@ class EngineState:
         if self._numbering:
             self._send_interrupted()
         log = self.outbox.log
+        if log is not None and COMPILED:
+            # Number and place in the output are one step, for interrupts as for `Outbox.publish` of other threads.
+            return self._add_numbered(start, body)
         if log is not None:
             self._placed = log.next_number - 1
         self._numbering = True
         try:
-            if log is None:
+            if log is not None:
+                sequence = self._add_numbered(start, body)
+            else:
                 sequence = store.append(start, body)
                 self.outbox.add(numbered_frame(start, sequence, body))
-            else:
-                # Number and place in the output are one step: `Outbox.publish` does not wait for this thread.
-                while not (sequence := self.outbox.add_numbered(start, body)):
-                    store.make_room(len(start) + len(body) + FRAME_OVERHEAD_BYTES)  # type: ignore[attr-defined]
         except Exception:
             self._numbering = False  # refused: the store has not taken it
             raise
         self._placed = sequence
         self._numbering = False
+        return sequence
+
+    def _add_numbered(self, start: bytes, body: bytes) -> int:
+        """Number, store and send a frame by `outbox.log`, the store's own; the store makes room when it is asked."""
+        while not (sequence := self.outbox.add_numbered(start, body)):
+            self._publish_store.make_room(len(start) + len(body) + FRAME_OVERHEAD_BYTES)  # type: ignore[union-attr]
         return sequence
 
     def _send_interrupted(self) -> None:
