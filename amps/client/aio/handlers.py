@@ -55,9 +55,9 @@ def deliver(handlers: EventHandlers, route: Route, messages: list[Message]) -> N
                     " function itself, functools.partial of it, or an `async def` around it"
                 )
         except BaseException as error:
+            handlers.failed(handler, error)
             if auto_ack:
                 handlers.acknowledge(message, "cancel")
-            handlers.failed(handler, error)
         else:
             if auto_ack:
                 handlers.acknowledge(message)

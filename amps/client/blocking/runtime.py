@@ -167,7 +167,7 @@ class Runtime:
         """Wait until the receive thread has handled the end of the connection: at once, unless a handler runs."""
         wire = self.wire
         with wire.lock:
-            receiver = wire.receiver if wire.transport is transport else None
+            receiver = wire.receiver if wire.transport in (transport, None) else None
         latest = time.monotonic() + HANDLER_S
         # What is not a handler is over soon, also if there is no time left.
         until = latest if deadline is None else max(min(deadline, latest), time.monotonic() + LOOK_S)

@@ -101,9 +101,9 @@ class EventHandlers:
             try:
                 handler(message)
             except BaseException as error:
+                self.failed(handler, error)
                 if auto_ack:
                     self.acknowledge(message, "cancel")
-                self.failed(handler, error)
             else:
                 if auto_ack:
                     self.acknowledge(message)

@@ -227,19 +227,20 @@ class EngineState:
 
         An interrupt, as that of Ctrl-C, may come after the store has taken the frame. `_numbering` then stays set, and
         the frame is sent before anything else: the store would otherwise hold a message that this connection never
-        sends.
+        sends. In the extension module, no interrupt comes between the number and the place in the output; and
+        `Outbox.publish`, which knows nothing of `_numbering`, may have sent what follows.
         """
         store = self._publish_store
         assert store is not None
         self._check_size(len(start) + SEQUENCE_DIGITS + 1 + len(body))
         if self._phase is not _READY:
             return store.append(start, body)  # the replay sends it
-        if self._numbering:
-            self._send_interrupted()
         log = self.outbox.log
         if log is not None and COMPILED:
             # Number and place in the output are one step, for interrupts as for `Outbox.publish` of other threads.
             return self._add_numbered(start, body)
+        if self._numbering:
+            self._send_interrupted()
         if log is not None:
             self._placed = log.next_number - 1
         self._numbering = True
