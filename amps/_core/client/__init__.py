@@ -20,5 +20,5 @@ Invariants
 - Every length is checked before memory is allocated for it.
 - A message is independent of the buffer from which it was read.
 
-Imports `wire`.
+Imports `shm`, `wire`.
 """
