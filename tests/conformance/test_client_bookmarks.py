@@ -39,7 +39,7 @@ def test_client_45_a_killed_subscriber_continues(
     logged_server: ServerProcess, recorded_topic: str, unique: str, tmp_path: Path, kind: str
 ) -> None:
     """client.md §21 45: every message is handled; after a discard that returned, only the ring store repeats it"""
-    total = 3000
+    total = 30_000
     uri = f"tcp://127.0.0.1:{logged_server.port()}/amps/json"
     with Client(f"{unique}-publisher", uri) as publisher:
         for n in range(total):

@@ -21,8 +21,8 @@ def test_transaction_log_16_4_kinds(start_server: StartServer, tmp_path: Path) -
     )
     assert ran.status == 0, ran.errors
     assert ran.lines == [
-        "L1.0000000000.journal: AMPS journal 2.0",
-        "L1.0000000001.journal: AMPS journal 2.0",
+        "L1.0000000000.journal: AMPS journal 3.0",
+        "L1.0000000001.journal: AMPS journal 3.0",
         "L1.durable: AMPS durable 1.0",
         f"L1.lock: {NOT_OURS}",
         f"journal: {NOT_OURS}",
@@ -43,8 +43,8 @@ def test_transaction_log_16_4_kinds(start_server: StartServer, tmp_path: Path) -
     ran = run("file_kinds", *(tmp_path / name for name in ("a.journal.gz", "b.journal.gz", "i", "t", "c")))
     kinds = [line.partition(": ")[2] for line in ran.lines]
     assert kinds == [
-        "AMPS journal 2.0",
-        "AMPS journal 2.0",
+        "AMPS journal 3.0",
+        "AMPS journal 3.0",
         "AMPS index 1.0",
         "AMPS topic index 2.0",
         "AMPS clients.ack 1.0",

@@ -93,6 +93,7 @@ class Answers:
     """What the answers to transactions use of a connection and of its worker."""
 
     shown_name = ""
+    logged_sequence = 0
 
     def __init__(self, session: Session) -> None:
         self._wire = session.wire
