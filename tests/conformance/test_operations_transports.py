@@ -40,6 +40,7 @@ def test_operations_12_a_port_in_use(make_server: StartServer) -> None:
     """operations.md §13 12"""
     server = make_server()
     with socket.socket() as occupant:
+        occupant.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # an earlier test may have used the port
         occupant.bind(("127.0.0.1", server.port()))
         occupant.listen()
         said = server.start_refused()

@@ -639,6 +639,8 @@ cdef class Queue:
             self.become_head(slot)
         else:
             return 0
+        if self.counters.inactive:
+            self.mark_dirty()  # it no longer counts in the depth
         return self.delay(slot, until_ns)
 
     # --- deferred acknowledgements --------------------------------------------------------------------
