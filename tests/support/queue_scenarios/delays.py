@@ -54,6 +54,24 @@ def a_delayed_message_passes_inactive_ones(make_subject: MakeSubject) -> None:
     assert [at for _, at in harness.delivered()] == [inactive]
 
 
+def a_restart_makes_room_for_inactive_messages(make_subject: MakeSubject) -> None:
+    """queue_guarantees.md §1.4, §2.3: a message that its record delays again does not count in the depth."""
+    harness = Harness(make_subject, queue(target_depth=1))
+    consumer = harness.subscribe(1)
+    first, second, third = (harness.publish() for _ in range(3))
+    assert harness.delivered() == [(consumer, first)]
+    harness.ack(consumer, first, action="cancel", delay_s=5)
+    assert harness.delivered() == [(consumer, second)]
+    harness.restart()
+    assert (harness.depth(), harness.available()) == (1, [second])
+    consumer = harness.subscribe(1)
+    for message in (second, third):
+        assert harness.delivered() == [(consumer, message)]
+        harness.ack(consumer, message)
+    harness.wait(5)
+    assert harness.delivered() == [(consumer, first)]
+
+
 def acknowledging_a_delayed_message(make_subject: MakeSubject) -> None:
     """queue_guarantees.md §7, 5: by bookmark and by filter; `cancel` does nothing."""
     harness = Harness(make_subject, queue())
@@ -195,6 +213,7 @@ SCENARIOS: list[Scenario] = [
     a_delay_ends_at_its_time,
     delayed_messages_do_not_fill_the_queue,
     a_delayed_message_passes_inactive_ones,
+    a_restart_makes_room_for_inactive_messages,
     acknowledging_a_delayed_message,
     expiring_before_its_time,
     the_order_of_delayed_messages,
