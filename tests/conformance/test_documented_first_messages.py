@@ -1,5 +1,6 @@
 """README's first messages: the commands that a new user runs from a shell and from Python."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from tests.support.documents import README, block
 from tests.support.ports import release_port, reserve_port
+from tests.support.programs import programs
 from tests.support.server import package_path, wait_until
 from tests.unit.cli.running import COMMAND, environment, run
 
@@ -52,3 +54,12 @@ def test_client_17_the_first_messages_of_readme_come_back(tmp_path: Path) -> Non
         server.terminate()
         server.wait(STOP_S)
         release_port(port)
+
+
+def test_queue_guarantees_18_the_killed_workers_of_readme_make_each_result_once(tmp_path: Path) -> None:
+    """queue_guarantees.md §7, 18: the program of README.md as it is, saved as a file."""
+    with programs(README, tmp_path, 0) as readme:
+        output = readme.run("ORDERS = 1000").strip()
+    told = re.fullmatch(r"(\d+) workers made 1000 results, of 1000 orders", output)
+    assert told is not None, output
+    assert int(told[1]) > 1  # some were killed
