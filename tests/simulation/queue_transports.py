@@ -105,6 +105,16 @@ class Answers:
     def schedule(self) -> None:
         """Do nothing: the simulation takes the turns."""
 
+    def send_frames(self, frames: bytes) -> None:
+        """Take the answers that were made for successes."""
+        at = 0
+        while at < len(frames):
+            end = at + 4 + int.from_bytes(frames[at : at + 4], "big")
+            header = json.loads(frames[at + 4 : end])
+            assert header["status"] == "success"
+            self.acknowledge(header["a"], header["cid"], None)
+            at = end
+
     def acknowledge(self, kind: str, command_id: str, failure: str | None, **fields: Any) -> None:
         assert kind == "persisted"
         assert isinstance(self._wire, ConsumerWire)
@@ -256,7 +266,7 @@ class QueueTransport(Transport):
         del self._prepared[session.serial]
         self._watch.commanded(command)
         self._watch.transacted(publisher, first)
-        session.ingress.note_transaction(str(first).encode(), first, command.publishes)
+        session.ingress.note_transaction(first, command.publishes, str(first).encode())
         self._answers.setdefault(session.serial, Answers(session)).made.expect()
 
     def push_prepared(self, session: Session) -> None:

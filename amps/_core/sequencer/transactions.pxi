@@ -126,34 +126,42 @@ cdef int accept_transaction(
     cdef uint32_t removed = 0
     cdef uint32_t number
     cdef bint new_name
+    cdef bint unnamed = False
     cdef Topic topic
-    cdef list topics = []
-    cdef set fed = set()
-    cdef list named_here
+    cdef tuple feeds = None
+    cdef set fed = None
+    cdef list named_here = []
     if length >= core._refused_from_bytes:
         return core._refuse(session, slot, state)
     for number in range(count):
         topic = <Topic>state.topics[record.topic_id]
-        topics.append(topic)
+        unnamed = unnamed or is_unnamed(writer, topic)
         if number and not topic.logged:
             raise ValueError("a transport pushed a transaction for a topic that is not recorded")
         if number and topic.feeds:
             entering += <uint64_t>PyTuple_GET_SIZE(topic.feeds)
-            fed.update(topic.feeds)
+            if feeds is None:
+                feeds = topic.feeds
+            elif feeds is not topic.feeds:
+                fed = fed or set(feeds)
+                fed.update(topic.feeds)
         record = <RecordHeader*>(<uint8_t*>record + align8(record.length))
     # Each queue needs at most one block more than its messages fill.
-    if entering and not core.adapter.manager.arena.ensure(<uint32_t>(entering // BLOCK_SLOTS + len(fed))):
+    if entering and not core.adapter.manager.arena.ensure(
+        <uint32_t>(entering // BLOCK_SLOTS + <uint64_t>(PyTuple_GET_SIZE(feeds) if fed is None else len(fed)))
+    ):
         return core._refuse(session, slot, state)
     if core.run_writer is not writer:
         core.flush_run()
-    named_here = unnamed_topics(writer, topics)
+    if unnamed:
+        named_here = unnamed_topics(writer, topics_of(transaction, state, count))
     new_name = core._lacks_name(session.publisher)
     need = length + topics_bytes(named_here)
     if new_name:
         need += core._name_record_bytes(session.publisher)
     if writer.version < GROUP_VERSION or not writer.has_room(core.run_length, need):
         core.flush_run()
-        named_here = list(dict.fromkeys(topics))
+        named_here = list(dict.fromkeys(topics_of(transaction, state, count)))
         need = length + topics_bytes(named_here) + core._name_record_bytes(session.publisher)
         if not writer.may_rotate(need):
             core._refused_from_bytes = length if writer.lacks_large else 0
@@ -187,7 +195,8 @@ cdef int accept_transaction(
     transaction.payload_length = sizeof(TransactionGroup)
     transaction.publisher_id = transaction.sequence = 0
     place_record(core, transaction, 0)
-    for topic in topics:
+    for number in range(count):
+        topic = <Topic>state.topics[record.topic_id]
         place_record(core, record, writer.places[topic.number].topic_id)
         core.next_txid += 1
         core.accepted += 1
@@ -263,17 +272,26 @@ cdef int refuse_transaction(
     return 0
 
 
+cdef inline bint is_unnamed(LogWriter writer, Topic topic):
+    """Whether a topic has no topic record in the file in use."""
+    return topic.number >= writer.place_capacity or writer.places[topic.number].file_plus_one != writer.number + 1
+
+
 cdef list unnamed_topics(LogWriter writer, list topics):
     """Those of the topics, each once, that have no topic record in the file in use."""
     cdef Topic topic
-    cdef list found = []
-    for topic in topics:
-        if (
-            topic.number >= writer.place_capacity
-            or writer.places[topic.number].file_plus_one != writer.number + 1
-        ) and topic not in found:
-            found.append(topic)
-    return found
+    return [topic for topic in dict.fromkeys(topics) if is_unnamed(writer, topic)]
+
+
+cdef list topics_of(const RecordHeader* transaction, TransportState state, uint32_t count):
+    """The topics of the records of a group, in order."""
+    cdef const RecordHeader* record = <const RecordHeader*>(<const uint8_t*>transaction + TRANSACTION_BYTES)
+    cdef uint32_t number
+    cdef list topics = []
+    for number in range(count):
+        topics.append(state.topics[record.topic_id])
+        record = <const RecordHeader*>(<const uint8_t*>record + align8(record.length))
+    return topics
 
 
 cdef uint64_t topics_bytes(list topics) except? 0:

@@ -3,5 +3,6 @@
 include "../shm/layout.pxi"
 include "leases.pxi"
 include "acknowledgements.pxi"
+include "pending_transactions.pxi"
 include "publishes.pxi"
 include "transactions.pxi"

@@ -146,7 +146,7 @@ cdef class Ingress:
     cdef readonly uint64_t ack_position    # ring position after the last command with that request
     cdef readonly uint64_t ack_requests    # number of these requests
     cdef readonly uint64_t messages
-    cdef list transactions                 # in the ring and not taken over by Python: see `take_transactions`
+    cdef readonly PendingTransactions transactions  # None = there have been none
 
     def __cinit__(self):
         self.permissions = NULL
@@ -802,20 +802,19 @@ cdef class Ingress:
         """NO_STORAGE or AFTER_REFUSAL if a record of that length for the journal cannot be taken; 0 = it can."""
         return self.storage_refusal(length, sequence, True)
 
-    def note_transaction(self, command_id, uint64_t first, uint32_t publishes):
-        """Note that a transaction which Python has laid out is in the ring."""
-        note_transaction(self, command_id, first, publishes)
-
-    def take_transactions(self):
-        """[(command id as bytes, first sequence, last sequence, ring position behind it)] since the last call."""
-        taken = self.transactions
-        self.transactions = None
-        return taken
+    def note_transaction(self, uint64_t first, uint32_t publishes, bytes command_id=None):
+        """Note that a transaction which Python has laid out is in the ring. command_id: None = Python answers it."""
+        if command_id is None:
+            note_transaction(self, NULL, 0, first, publishes)
+        elif is_plain_id(command_id, len(command_id)):
+            note_transaction(self, command_id, len(command_id), first, publishes)
+        else:
+            raise ValueError("only Python can answer this command id")
 
     @property
     def has_transactions(self):
-        """Whether `take_transactions` would return any."""
-        return self.transactions is not None
+        """Whether there are transactions which the core has not read, as far as is known."""
+        return self.transactions is not None and self.transactions.added > self.transactions.decided
 
     def forget_permissions(self):
         """Forget all permissions, so that each is checked again."""

@@ -11,7 +11,7 @@
 # Invariants
 # - Nothing is committed to the ring before the whole command is laid out: a command has its effect whole, or none.
 # - The entries of the acknowledgement have distinct bookmarks and are in the order of the log.
-# - `transactions` has each command that is in the ring, in ring order, until Python takes it over to answer it.
+# - `transactions` has each command that is in the ring, in ring order, until it is answered.
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
@@ -272,6 +272,7 @@ cdef int put_transaction(Ingress connection) except -1:
     cdef const Slice* command = &view.field[<int>FIELD_CMD]
     cdef const Slice* bookmarks = &view.field[<int>FIELD_BOOKMARK]
     cdef const Slice* wanted = &view.field[<int>FIELD_ACK_TYPE]
+    cdef Slice command_id = view.field[<int>FIELD_CMD_ID]  # laying out reads other headers into the view
     cdef uint64_t first = connection.given_sequence
     cdef uint64_t length
     cdef uint32_t publishes = 0
@@ -282,6 +283,8 @@ cdef int put_transaction(Ingress connection) except -1:
     if view.present != COMMAND_FIELDS or view.escaped or first == 0:
         return COMMAND
     if wanted.length != 9 or memcmp(wanted.data, b"persisted", 9) != 0:
+        return COMMAND
+    if not is_plain_id(command_id.data, command_id.length):
         return COMMAND
     queue = connection.find_entry()
     if queue is None or queue.queue < 0:
@@ -304,26 +307,30 @@ cdef int put_transaction(Ingress connection) except -1:
         return COMMAND
     if connection.ring.backlog_reaches(BACKLOG_BYTES):
         return RING_FULL
+    pending_of(connection).make_room()  # nothing may fail once it is in the ring
     room = connection.ring.reserve(<uint32_t>length)
     if room == NULL:
         return RING_FULL
-    command_id = (
-        view.field[<int>FIELD_CMD_ID].data[: view.field[<int>FIELD_CMD_ID].length]
-    )
     qsort(scratch_acks.entries, scratch_acks.count, sizeof(QueueEntry), by_position)
     if lay_out_group(connection, room, scratch_acks, queue, first, &length, &publishes) != LAID_OUT:
         return COMMAND
     connection.ring.commit(<uint32_t>length)
     scratch_acks.end_leases(connection.leases, <uint32_t>queue.queue)
-    note_transaction(connection, command_id, first, publishes)
+    note_transaction(connection, command_id.data, command_id.length, first, publishes)
     return 0
 
 
-cdef int note_transaction(Ingress connection, object command_id, uint64_t first, uint32_t publishes) except -1:
-    """Note that a transaction is in the ring."""
+cdef int note_transaction(
+    Ingress connection, const char* command_id, uint64_t command_id_bytes, uint64_t first, uint32_t publishes
+) except -1:
+    """Note that a transaction is in the ring. command_id: NULL = Python answers it."""
     connection.messages += publishes
     connection.sequence = max(connection.sequence, first + publishes)
-    if connection.transactions is None:
-        connection.transactions = []
-    connection.transactions.append((command_id, first, first + publishes, connection.ring.pending_head))
+    pending_of(connection).add(command_id, command_id_bytes, first, first + publishes, connection.ring.pending_head)
     return 0
+
+
+cdef PendingTransactions pending_of(Ingress connection):
+    if connection.transactions is None:
+        connection.transactions = PendingTransactions()
+    return connection.transactions

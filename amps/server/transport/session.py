@@ -183,6 +183,11 @@ class Session(ABC):
         if self.phase is not Phase.CLOSED:
             self.output.append(encode_frame(header, body))
 
+    def send_frames(self, frames: bytes | bytearray) -> None:
+        """Append whole frames to the output."""
+        if self.phase is not Phase.CLOSED:
+            self.output.append(frames)
+
     def acknowledge(
         self, kind: str, command_id: str | None, failure: str | None = None, **extra: Any
     ) -> None:

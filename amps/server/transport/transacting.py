@@ -6,8 +6,9 @@ too large for the ring, or are wrong. They are laid out by the same code. A fail
 recorded by the core as a refusal, so that a repetition fails again.
 
 The core decides about the fence. It tells a refusal before it frees the ring, so a transaction that the core has read
-without a refusal has its effect. All transactions, plain or not, are answered here, in the order of the ring:
-`processed` when the core has decided, `persisted` when its decision is durable.
+without a refusal has its effect. All transactions are answered in the order of the ring: `processed` when the core has
+decided, `persisted` when its decision is durable. `PendingTransactions` (wire/pending_transactions.pxi) has that order,
+and makes the answers to the plain ones that have their effect; all others are answered here.
 
 A client repeats a transaction after a reconnect if it did not get the answer. The core knows what became of every
 sequence up to the one that it told at the logon. So the command itself is not looked at again: its topics may have
@@ -47,14 +48,13 @@ _REPEATED_DETAIL = "it was refused when it was sent first: nothing was acknowled
 
 
 @dataclass(slots=True)
-class _Waiting:
-    """A transaction in the ring. `position`: in the ring behind it, then in the log."""
+class _Attended:
+    """A transaction that is answered here."""
 
     command_id: str
-    first: int
     last: int
-    position: int
-    processed: bool
+    processed: bool = False
+    """Whether its client wants `processed`."""
     failure: CommandFailure | None = None
 
 
@@ -65,9 +65,8 @@ class Transacting:
         self._connection = connection
         self._worker = worker
         self._refused: deque[int] = deque()  # first sequences, in ring order
-        self._undecided: deque[_Waiting] = deque()  # the core has not read them, as far as is known
-        self._decided: deque[_Waiting] = deque()  # not durable yet
-        self._wants_processed: set[int] = set()  # first sequences
+        self._undecided: deque[_Attended] = deque()  # the core has not read them, as far as is known
+        self._decided: deque[_Attended] = deque()  # not durable yet
 
     # --- the command ------------------------------------------------------------------------------------------
 
@@ -201,9 +200,10 @@ class Transacting:
         await command.until(partial(worker.core.push_control, pushed))
         if connection.leases is not None and acks.count:
             acks.end_leases_of(connection.leases, queue)
-        if "processed" in wanted_acks(header):
-            self._wants_processed.add(sequence)
-        ingress.note_transaction(text_of(header, "cmd_id").encode(), sequence, publishes)
+        self._undecided.append(
+            _Attended(text_of(header, "cmd_id"), sequence + publishes, "processed" in wanted_acks(header))
+        )
+        ingress.note_transaction(sequence, publishes)
         self.expect()
 
     async def _record_refusal(self, command: Command, record: bytearray) -> None:
@@ -225,17 +225,9 @@ class Transacting:
     # --- answers ----------------------------------------------------------------------------------------------
 
     def expect(self) -> None:
-        """Take over the transactions that the ingress has put into the ring."""
-        taken = self._connection.ingress.take_transactions()
-        for command_id, first, last, position in taken or ():
-            processed = first in self._wants_processed
-            self._wants_processed.discard(first)
-            self._undecided.append(
-                _Waiting(command_id.decode("utf-8", "replace"), first, last, position, processed)
-            )
-        if self._undecided:
-            self._worker.transacting[self] = None
-            self._worker.schedule()
+        """Have the transactions in the ring answered."""
+        self._worker.transacting[self] = None
+        self._worker.schedule()
 
     def refused(self, first: int) -> None:
         """Note the core's refusal of the transaction with that first sequence."""
@@ -243,38 +235,47 @@ class Transacting:
 
     def advance(self, consumed: int, written: int, durable: int) -> bool:
         """Send the answers that may be sent; see TransactionAnswers."""
-        connection = self._connection
-        while self._undecided and self._undecided[0].position <= consumed:
-            waiting = self._undecided.popleft()
-            waiting.position = written
-            if self._refused and self._refused[0] == waiting.first:
-                self._refused.popleft()
-                repeated = waiting.first <= connection.logged_sequence
-                waiting.failure = CommandFailure(
-                    LEASE_LOST, _REPEATED_DETAIL if repeated else _LEASE_LOST_DETAIL
-                )
-                connection.log.log(
-                    "02-0030", client=connection.shown_name, command="transaction", reason=LEASE_LOST
-                )
-            if waiting.processed:
-                self._answer("processed", waiting)
-            self._decided.append(waiting)
-        while self._decided and self._decided[0].position <= durable:
+        pending = self._connection.ingress.transactions
+        if pending is None:
+            return False
+        while (told := pending.decide(consumed, written, self._refused[0] if self._refused else 0)) is not None:
+            self._decide(*told)
+        while True:
+            frames, attended = pending.answers(durable)
+            if frames:
+                self._connection.send_frames(frames)
+            if not attended:
+                return len(pending) > 0
             self._answer("persisted", self._decided.popleft())
-        return bool(self._undecided or self._decided)
+
+    def _decide(self, command_id: bytes, first: int, last: int) -> None:
+        """Note that the core has decided about a transaction which is answered here."""
+        connection = self._connection
+        one = _Attended(command_id.decode(), last) if command_id else self._undecided.popleft()
+        if self._refused and self._refused[0] == first:
+            self._refused.popleft()
+            repeated = first <= connection.logged_sequence
+            one.failure = CommandFailure(LEASE_LOST, _REPEATED_DETAIL if repeated else _LEASE_LOST_DETAIL)
+            connection.log.log(
+                "02-0030", client=connection.shown_name, command="transaction", reason=LEASE_LOST
+            )
+        if one.processed:
+            self._answer("processed", one)
+        self._decided.append(one)
 
     @property
     def awaits_durable(self) -> bool:
         """Whether an answer waits for the durable watermark."""
-        return bool(self._decided)
+        pending = self._connection.ingress.transactions
+        return pending is not None and pending.awaits_durable
 
-    def _answer(self, kind: str, waiting: _Waiting) -> None:
-        failure = waiting.failure
+    def _answer(self, kind: str, one: _Attended) -> None:
+        failure = one.failure
         self._connection.acknowledge(
             kind,
-            waiting.command_id or None,
+            one.command_id or None,
             None if failure is None else failure.reason,
-            seq=waiting.last,
+            seq=one.last,
             **({} if failure is None else failure.fields),
         )
 
