@@ -2,7 +2,8 @@
 
 A message counts when it has left this process: printed, flushed and, with -copy, persisted on the second server. Only
 then is a message of a queue acknowledged, and only then does the command end with success. This is done whenever no
-more messages are buffered, so for at most a backlog at a time.
+more messages are buffered, so for at most a backlog at a time. With -move, acknowledging a message and publishing it
+to the other topic is one transaction.
 
 The first Ctrl-C interrupts nothing: it is noted, and looked for between two messages. So each message is either
 printed and acknowledged, or neither. The second one ends the wait for the second server, or for a blocked output.
@@ -34,12 +35,15 @@ from amps.client import (
     Message,
     MessageStream,
     TimedOutException,
+    TransactionRefusedException,
 )
 
 COPY_TIMEOUT_S = 30.0
 COPY_LOGON_OPTIONS = "ack_conflation=10ms"
 """An acknowledgement waits until the copy is persisted, so the second server must confirm soon."""
 ACKNOWLEDGED_AT_ONCE = 1000
+MOVED_AT_ONCE_BYTES = 1 << 20
+"""The limit for the bodies in one transaction, which one message may exceed."""
 MARKED_CHARACTERS_MAX = 100
 """Maximum length of a filter that is shown with a mark below it: longer filters do not fit into a line."""
 ANSWER_S = 10.0
@@ -112,6 +116,7 @@ def output_options(count_help: str) -> tuple[Decorator, ...]:
 class Reception:
     """The options of one command that receives messages.
 
+    `acknowledges`: messages of queues are acknowledged; with `move`, by transactions that publish them to this topic.
     `is_query`: the command has the result of a query, which must arrive completely unless `count` messages suffice.
     `delta`: messages have only the changed fields of records.
     """
@@ -127,6 +132,7 @@ class Reception:
     timeout_s: float | None = None
     heartbeat_s: int = 0
     acknowledges: bool = False
+    move: str | None = None
     is_query: bool = False
     delta: bool = False
 
@@ -200,14 +206,14 @@ def receive(
                     if not stream.depth or len(printed) >= ACKNOWLEDGED_AT_ONCE:
                         out.write(printer.flush())
                         out.flush()
-                        acknowledge(client, printed, copies)
+                        acknowledge(client, printed, copies, reception.move)
             finally:
                 if interrupts.count < 2:  # else the output may be blocked
                     out.write(printer.flush())
                     out.flush()
             if interrupts.count and copies.waiting:
                 click.echo(f"note: waiting up to {COPY_TIMEOUT_S:g} s for the copies; Ctrl-C ends the wait", err=True)
-            acknowledge(client, printed, copies)
+            acknowledge(client, printed, copies, reception.move)
             copies.settle()
             if reception.acknowledges:
                 client.flush()  # the server has the acknowledgements
@@ -328,14 +334,42 @@ class Copies:
             raise PublishFailed(f"a copy was refused: {self._publisher.first_failure}")
 
 
-def acknowledge(client: Client, printed: list[Message], copies: Copies) -> None:
-    """Acknowledge messages of queues; other messages are ignored."""
+def acknowledge(client: Client, printed: list[Message], copies: Copies, move: str | None) -> None:
+    """Acknowledge messages of queues; other messages are ignored. `move`: the topic to which they are published."""
     if printed:
         copies.settle()
+    if move is not None:
+        move_to(client, printed, move)
+        return
     for message in printed:
         client.ack(message)
     client.flush_acks()
     printed.clear()
+
+
+def move_to(client: Client, printed: list[Message], topic: str) -> None:
+    """Publish messages of queues to a topic and acknowledge them, each of them both or neither.
+
+    Raises CommandException; the messages that are left in `printed` are not moved then.
+    """
+    while printed:
+        size_bytes, batch = 0, list[Message]()
+        for message in printed:
+            size_bytes += len(message.data)
+            if batch and (size_bytes > MOVED_AT_ONCE_BYTES or message.topic != batch[0].topic):
+                break
+            batch.append(message)
+        try:
+            with client.transaction(*batch) as transaction:
+                for message in batch:
+                    transaction.publish(topic, message.data, correlation_id=message.correlation_id)
+        except ValueError as error:
+            raise CommandException(f"{batch[0].topic!r} cannot be moved: {error}") from error
+        except TransactionRefusedException as error:
+            raise CommandException(
+                f"{len(printed)} printed messages are not moved: {error}; the queue will deliver them again"
+            ) from error
+        del printed[: len(batch)]
 
 
 @contextmanager

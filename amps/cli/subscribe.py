@@ -27,6 +27,7 @@ def _subscribe(
     bookmark: str | None,
     delta: bool,
     acknowledges: bool,
+    move: str | None,
     backlog: int | None,
     **options: Any,
 ) -> None:
@@ -37,14 +38,20 @@ def _subscribe(
     subscription, but queues keep them.
 
     A queue delivers each message to one of its subscribers, and to another one if it is not acknowledged: without
-    -ack, all printed messages are delivered again.
+    -ack or -move, all printed messages are delivered again.
     """
-    if bookmark is not None and (acknowledges or backlog is not None):
-        raise click.UsageError("-ack and -backlog are for queues; subscribe to a queue without -bookmark")
+    if bookmark is not None and (acknowledges or move is not None or backlog is not None):
+        raise click.UsageError("-ack, -move and -backlog are for queues; subscribe to a queue without -bookmark")
     if bookmark is not None and delta:
         raise click.UsageError("-delta subscriptions begin now: leave -bookmark or -delta out")
     reception = Reception(
-        connection, topic, content_filter, acknowledges=acknowledges, delta=delta, **options
+        connection,
+        topic,
+        content_filter,
+        acknowledges=acknowledges or move is not None,
+        move=move,
+        delta=delta,
+        **options,
     )
     printer = reception.printer()
     receive(
@@ -78,6 +85,13 @@ subscribe = click.command(
                 *output_options("End after this many messages."),
                 option(
                     "ack", "acknowledges", is_flag=True, help="Acknowledge messages of queues when they are printed."
+                ),
+                option(
+                    "move",
+                    type=HEADER_TEXT,
+                    metavar="TOPIC",
+                    help="Publish each message of the queue to this recorded topic, and acknowledge it: both or "
+                    "neither.",
                 ),
                 option(
                     "backlog",

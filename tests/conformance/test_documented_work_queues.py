@@ -77,6 +77,10 @@ def test_the_guide_to_dead_letters(start_server: StartServer, tmp_path: Path) ->
             assert guide.run("order-repair") == "sent again: 1\nfor a person: 50\n"
             worker.until("buy 1")
             worker.end()
+            client.publish("orders-rejected", {"id": 51})
+            client.flush()
+            assert lines_of_commands(guide, "-move") == ['{"id":50}']
+            assert [message.json() for message in client.sow("work")] == [{"id": 50}]
             assert lines_of_commands(guide, "sow_delete") == ["total records deleted: 1"]
             assert client.sow_count("orders-rejected") == 0
 
@@ -87,4 +91,4 @@ def test_every_program_of_the_guides_is_run() -> None:
         for guide in (GUIDE_TO_WORK_QUEUES, GUIDE_TO_DEAD_LETTERS)
         for language in ("python", "sh", "xml")
     }
-    assert list(counted.values()) == [2, 1, 1, 2, 1, 1]
+    assert list(counted.values()) == [2, 1, 1, 2, 2, 1]
