@@ -52,6 +52,10 @@ def configuration_text(*, topics: Topics, queues: Queues, extra_config: str) -> 
 
 
 def _queue(name: str, elements: Mapping[str, object]) -> str:
+    if not isinstance(elements, Mapping):
+        raise TypeError(
+            f"the elements of the queue {name!r} are a mapping, such as {{'LeasePeriod': '2s'}}: {elements!r}"
+        )
     given = {"Name": name, "MessageType": "json", **elements}
     inner = "".join(f"<{tag}>{escape(str(value))}</{tag}>" for tag, value in given.items())
     return f"<Queue>{inner}</Queue>"

@@ -4,14 +4,15 @@ The offset is in a file of the server's directory, so a restart keeps it. Only t
 connection to its first process: `advance <number> <nanoseconds>` in, `<number> ok` or `<number> failed <reason>` out.
 """
 
-import contextlib
-import math
 import socket
 import struct
+import time
 from pathlib import Path
 
 ADVANCE_S_MAX = 60 * 366 * 86400.0
-"""The limit of one call. The server refuses a time after the year 2116, 2^62 ns: sums of times must fit 64 bits."""
+"""The limit of one call."""
+OFFSET_NS_MAX = 1 << 62
+"""The server refuses a time after this one, of the year 2116: sums of times must fit 64 bits."""
 _ANSWER_TIMEOUT_S = 60.0
 _FILE = struct.Struct("<8sQ")
 _MAGIC = b"AMPSCLK1"
@@ -26,9 +27,9 @@ class ClockConnection:
         self._number = 0
 
     def advance(self, seconds: float) -> None:
-        """Advance the time, and wait until it is passed. Raises ValueError, OSError."""
-        if not math.isfinite(seconds) or not 0 <= seconds <= ADVANCE_S_MAX:
-            raise ValueError(f"the time can be advanced by 0 to {ADVANCE_S_MAX:.0f} seconds, not {seconds!r}")
+        """Advance the time, and wait until it is passed. Raises ValueError, TypeError, OSError."""
+        if not 0 <= seconds <= ADVANCE_S_MAX:  # not true of NaN, either
+            raise ValueError(f"the time can be advanced by 0 to {ADVANCE_S_MAX:.0f} seconds, not {seconds!r:.50}")
         self._number += 1
         self._ours.sendall(b"advance %d %d" % (self._number, round(seconds * 1e9)))
         while True:
@@ -47,11 +48,24 @@ class ClockConnection:
         self.theirs.close()
 
 
+def check_limit(offset_ns: int, seconds: float) -> None:
+    """Raise ValueError if the server would refuse to advance its time that far."""
+    if offset_ns + seconds * 1e9 > OFFSET_NS_MAX - time.time_ns():
+        raise ValueError(
+            f"the time of the server would be too large: it is {offset_ns / 1e9:.0f} s ahead already, and cannot be "
+            "after the year 2116"
+        )
+
+
 def read_offset_ns(path: Path) -> int:
-    """Return how far a server's clock is ahead of the system's; 0 without its file."""
-    with contextlib.suppress(FileNotFoundError):
-        data = path.read_bytes()[: _FILE.size]
-        if len(data) == _FILE.size:
-            magic, offset_ns = _FILE.unpack(data)
-            return int(offset_ns) if magic == _MAGIC else 0
-    return 0
+    """Return how far a server's clock is ahead of the system's; 0 without its file. Raises OSError for another file."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    if len(data) < _FILE.size or not data.startswith(_MAGIC):
+        raise OSError(
+            f"{path} is damaged: it is not the file of a clock, which has how far the server's time is ahead. Restore "
+            "it, or remove the whole directory: its log has times of the future"
+        )
+    return int(_FILE.unpack_from(data)[1])

@@ -24,7 +24,7 @@ from typing import Any, Literal, Self
 
 from amps.embedded.configuration import Queues, Topics, as_text, configuration_text
 from amps.embedded.launching import Launched, launch
-from amps.embedded.manual_clock import ClockConnection, read_offset_ns
+from amps.embedded.manual_clock import ADVANCE_S_MAX, ClockConnection, check_limit, read_offset_ns
 from amps.embedded.ports import ReservedPort
 
 START_TIMEOUT_S = 30.0
@@ -190,6 +190,7 @@ class Server:
             if self._clock is None or self._process is None:
                 raise ServerError("the server does not run")
             try:
+                check_limit(read_offset_ns(self._clock_path), min(max(seconds, 0), ADVANCE_S_MAX))
                 self._clock.advance(seconds)
             except OSError as error:
                 raise ServerError(f"the time could not be advanced: {error}{self._tail()}") from error
@@ -212,7 +213,13 @@ class Server:
         if self._directory is None:
             # The starter makes it: a program that dies now leaves nothing.
             self._directory = Path(tempfile.gettempdir()).resolve() / f"amps-embedded-{secrets.token_hex(8)}"
-        if not self._manual and (offset_ns := read_offset_ns(self._clock_path)):
+        if self._directory.exists() and not self._directory.is_dir():
+            raise ServerError(f"{self._directory} is not a directory")
+        try:
+            offset_ns = read_offset_ns(self._clock_path)
+        except OSError as error:
+            raise ServerError(str(error)) from error
+        if offset_ns and not self._manual:
             raise ServerError(
                 f"the time in {self._directory} is {offset_ns / 1e9:g} s ahead of the system's, and its log has later "
                 'times than now; open it with clock="manual"'

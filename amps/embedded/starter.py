@@ -24,7 +24,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -116,6 +116,8 @@ class _Starter:
         clock = socket.socket(fileno=descriptors[1]) if len(descriptors) > 1 else None
         with contextlib.suppress(OSError, ValueError):  # the program has gone meanwhile
             request = json.loads(_line(answers))
+            if _is_closed(answers):
+                raise ConnectionError  # the start was interrupted
             try:
                 self._make_files(request)
             except OSError as error:
@@ -158,16 +160,13 @@ class _Starter:
 
     def clean_up(self) -> None:
         """End all servers and remove their temporary directories."""
+        killed = {started.pid for started in self._servers.values() if started.temporary}
         for started in self._servers.values():
-            if started.temporary:
-                _kill_group(started.pid)
-            else:
+            if not started.temporary:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(started.pid, signal.SIGTERM)
-        self._wait_for_end(_STOP_S)
-        for group in self._groups:
-            _kill_group(group)
-        self._wait_for_end(_KILL_S)
+        self._wait_for_end(_STOP_S, killed)
+        self._wait_for_end(_KILL_S, self._groups)
         for directory in self._temporary:
             shutil.rmtree(directory, ignore_errors=True)
         from amps.server.runtime import remove_stale, runtime_base
@@ -178,10 +177,15 @@ class _Starter:
                 os.environ["AMPS_RUNTIME_DIRECTORY"] = base
             remove_stale(runtime_base())
 
-    def _wait_for_end(self, timeout_s: float) -> None:
-        """Wait until no process of any server is left. As the subreaper this process is the parent of the last ones."""
+    def _wait_for_end(self, timeout_s: float, killed: Set[int]) -> None:
+        """Wait until no process of any server is left. As the subreaper this process is the parent of the last ones.
+
+        The groups in `killed` are killed, more than once: a server that was forked just now has no group yet.
+        """
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
+            for group in killed:
+                _kill_group(group)
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:

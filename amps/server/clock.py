@@ -104,17 +104,17 @@ class ManualClock(Clock):
         """
         self.requests = requests
         self.timers: set[_ManualTimer] = set()
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not path.exists():
+            new = path.with_name(path.name + ".new")
+            new.write_bytes(_MAGIC.ljust(_FILE_BYTES, b"\0"))
+            new.replace(path)  # whole or not at all: a file of zeros would mean that the offset has fallen
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            size = os.fstat(descriptor).st_size
-            if size == 0:
-                os.truncate(descriptor, _FILE_BYTES)
-            elif size != _FILE_BYTES or os.pread(descriptor, len(_MAGIC), 0) not in (_MAGIC, bytes(len(_MAGIC))):
+            if os.fstat(descriptor).st_size != _FILE_BYTES or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
                 raise OSError(f"{path} is not the file of a clock")
             self._memory = mmap.mmap(descriptor, _FILE_BYTES)
         finally:
             os.close(descriptor)
-        self._memory[: len(_MAGIC)] = _MAGIC
         self._words = memoryview(self._memory).cast("Q")
         follow_clock(self._memory, _OFFSET_WORD)
 

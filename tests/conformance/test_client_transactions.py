@@ -122,6 +122,54 @@ def test_an_exception_sends_nothing(queueing: Queueing, client: Client) -> None:
     assert results(queueing) == [2]
 
 
+def test_nothing_else_acknowledges_a_message_in_a_transaction(queueing: Queueing, client: Client) -> None:
+    """queue_guarantees.md Q-38: an acknowledgement in the block would come first, and the result would be lost."""
+    queueing.publish(1)
+    stream = client.subscribe("Q", max_backlog=5)
+    message = next_of(stream)
+    with message.transaction() as transaction:
+        for acknowledge in (message.ack, lambda: message.ack("cancel"), lambda: client.ack(message)):
+            with pytest.raises(UsageException, match="which acknowledges it when its block ends"):
+                acknowledge()
+        for nested in (message.transaction, lambda: client.transaction(message)):
+            with pytest.raises(UsageException, match="is in a transaction"):
+                nested()
+        message.discard()
+        assert message.json() == {"id": 1}
+        transaction.publish("TR", 1)
+    client.ack(message)  # no effect
+    client.flush_acks()
+    assert client.stats.acks_sent == 0
+    assert results(queueing) == [1]
+    assert queueing.waiting("Q", 0) == []
+
+
+@pytest.mark.parametrize("how", ["raises", "refused topic", "two"])
+def test_a_message_of_a_transaction_without_effect_can_be_given_back(
+    queueing: Queueing, client: Client, how: str
+) -> None:
+    """queue_guarantees.md §4, 10"""
+    queueing.publish(1)
+    stream = client.subscribe("Q", max_backlog=5)
+    message = next_of(stream)
+    second = message.transaction()
+
+    def work() -> None:
+        with message.transaction() as transaction:
+            transaction.publish("X" if how == "refused topic" else "TR", 1)
+            if how == "raises":
+                raise LookupError
+            if how == "two":
+                with second:
+                    pass
+
+    with pytest.raises((LookupError, InvalidTopicException, UsageException)):
+        work()
+    message.ack("cancel")
+    assert next_of(stream).bookmark == message.bookmark
+    assert results(queueing) == []
+
+
 def test_a_lost_lease(queueing: Queueing, client: Client) -> None:
     """queue_guarantees.md §4, 10: TransactionRefusedException; the next holder does the work."""
     queueing.publish(1)
@@ -346,6 +394,44 @@ def test_in_a_worker(queueing: Queueing) -> None:
         thread.join()
     assert sorted(results(queueing)) == list(range(1, 11))  # type: ignore[type-var]
     assert queueing.waiting("Q", 0) == []
+
+
+@pytest.mark.parametrize("when", ["lease lost", "burying", "after its transaction"])
+def test_a_worker_makes_no_dead_letter_of_a_message_that_is_not_its_own(
+    queueing: Queueing, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """queue_guarantees.md §4, 3: the last attempt fails, but another consumer has done the work, or this one has."""
+    queueing.publish(1)
+    other = queueing.client()
+
+    def take_away(message: Message) -> None:
+        if when != "after its transaction":
+            assert message.bookmark is not None
+            other.send({"c": "sow_delete", "cid": "1", "t": "Q", "bm": message.bookmark, "a": "processed"})
+            while not other.receive().is_ack("processed"):
+                pass
+
+    def handle(message: Message) -> None:
+        take_away(message)
+        if when != "burying":
+            with message.transaction() as transaction:
+                transaction.publish("TR", 1)
+        raise LookupError("the handler fails")
+
+    worker = Worker(uri(queueing.server), "Q", handle, max_attempts=1, dead_letter_topic="TD", retry_delay=0)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        wait_until(lambda: worker.stats.failed == 1, TIMEOUT_S, lambda: str(worker.stats))
+    finally:
+        worker.stop()
+        thread.join()
+        other.close()
+    assert results(queueing, "TD") == []
+    assert results(queueing) == ([1] if when == "after its transaction" else [])
+    assert queueing.waiting("Q", 0) == []
+    assert ("is not this worker's any more" in caplog.text) is (when != "after its transaction")
+    assert worker.stats.dead == 0
 
 
 def test_an_asyncio_ha_client(queueing: Queueing) -> None:

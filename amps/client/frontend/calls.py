@@ -15,6 +15,7 @@ from amps.client.errors import (
     InvalidSubIdException,
     TimedOutException,
 )
+from amps.client.frontend.claims import Claimed
 from amps.client.frontend.handlers import EventHandlers
 from amps.client.protocol.command import (
     QUERIES,
@@ -225,11 +226,14 @@ def queue_ack(
 ) -> tuple[str, str, str | None] | None:
     """Return topic, bookmarks and subscription id of an acknowledgement; None if the message needs none.
 
-    Raises ValueError.
+    Raises ValueError; UsageException for a message in a transaction.
     """
     check_text("options", options)
     if isinstance(target, Message):
         route = target._route
+        if isinstance(route, Claimed):
+            route.ack(target)
+            return None
         leased = target.lease_period is not None or (route is not None and route.max_backlog is not None)
         if target.command != "publish" or not leased or target.topic is None or target.bookmark is None:
             return None

@@ -17,6 +17,7 @@ from typing import Any, Self
 from amps.client.enums import Data, Timeout
 from amps.client.errors import TransactionRefusedException, UsageException
 from amps.client.frontend.calls import publish_template, queue_ack
+from amps.client.frontend.claims import IN_TRANSACTION, WAS_IN_TRANSACTION, Claimed
 from amps.client.protocol.command import TransactionCommand
 from amps.client.protocol.message import Message
 
@@ -48,10 +49,13 @@ class Transaction:
     ) -> None:
         """encode: encodes a body. send: sends the command, and waits or returns an awaitable. waits: it waits.
 
-        Raises ValueError if the messages are not leased messages of one queue, or too many.
+        Raises ValueError if the messages are not leased messages of one queue, or too many; UsageException if one is in
+        a transaction, or was.
         """
         topics = set()
         for message in messages:
+            if isinstance(message._route, Claimed):
+                raise UsageException(WAS_IN_TRANSACTION if message._route.settled else IN_TRANSACTION)
             due = queue_ack(message, (), "")
             if due is None:
                 raise ValueError("a transaction acknowledges messages that a queue has delivered with a lease")
@@ -109,6 +113,9 @@ class Transaction:
             except TransactionRefusedException:
                 self._settle()
                 raise
+            except BaseException:
+                self._give_back()
+                raise
             self._settle()
 
     async def __aenter__(self) -> Self:
@@ -127,60 +134,41 @@ class Transaction:
             except TransactionRefusedException:
                 self._settle()
                 raise
+            except BaseException:
+                self._give_back()
+                raise
             self._settle()
 
     def _begin(self) -> Self:
         if self._state != "new":
             raise UsageException("a transaction is for one with block")
+        if any(isinstance(message._route, Claimed) for message in self._messages):
+            raise UsageException(IN_TRANSACTION)
         self._state = "open"
+        for message in self._messages:
+            route: Any = message._route
+            if route is not None:
+                message._sub_id = message.sub_id
+                message._route = Claimed(route)
         return self
 
     def _end(self, kind: type[BaseException] | None) -> TransactionCommand | None:
         """Close the transaction. Returns the command to send; None: the block has failed."""
         self._state = "over"
         if kind is not None:
+            self._give_back()
             return None
         bookmarks = ",".join(str(message.bookmark) for message in self._messages)
         return TransactionCommand(self._topic, bookmarks, bytes(self._body), self._publishes)
 
+    def _give_back(self) -> None:
+        """Leave the messages as they were before: they are not settled."""
+        for message in self._messages:
+            if isinstance(message._route, Claimed):
+                message._route = message._route.route
+
     def _settle(self) -> None:
         """Make acknowledgements of the messages do nothing from now on: the client does not hold them any more."""
         for message in self._messages:
-            route: Any = message._route
-            if route is not None and not isinstance(route, _Settled):
-                message._sub_id = message.sub_id
-                message._route = _Settled(route)
-
-
-class _Settled:
-    """The route of a message that its transaction has settled, and its owner."""
-
-    __slots__ = ("_owner", "sub_id")
-
-    ack_batch = None
-    max_backlog = None
-
-    def __init__(self, route: Any) -> None:
-        self.sub_id = route.sub_id
-        self._owner = route.owner
-
-    @property
-    def owner(self) -> Self:
-        """What the message uses of its client."""
-        return self
-
-    @property
-    def codec(self) -> Any:
-        """The codec of the client."""
-        return self._owner.codec
-
-    def ack(self, target: Message, options: str = "") -> None:
-        """Do nothing: the message is acknowledged, or leased to another connection."""
-
-    def discard(self, target: Message) -> None:
-        """Pass on to the client."""
-        self._owner.discard(target)
-
-    def transaction(self, *messages: Message, timeout: Timeout) -> Transaction:
-        """Refuse: raises UsageException."""
-        raise UsageException("this message was in a transaction already")
+            if isinstance(message._route, Claimed):
+                message._route.settled = True

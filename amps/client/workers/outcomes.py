@@ -1,7 +1,9 @@
 """What follows on the end of a handler: an acknowledgement, another attempt, or a dead letter.
 
-A message is acknowledged only after its handler has returned, or after its dead letter is persisted. So a process that
-dies at any moment loses no message; the queue delivers it again. Attempts are counted by this process; a queue with
+A message is acknowledged only after its handler has returned, or with its dead letter, in one transaction. So a process
+that dies at any moment loses no message, and makes no second dead letter; the queue delivers the message again. A
+message that a transaction of its handler has settled is out of the worker's hands, whatever the handler does then: it
+is acknowledged, or leased to another consumer. Attempts are counted by this process; a queue with
 `MaxCancels` or `MaxDeliveries` also counts them, over all consumers.
 """
 
@@ -14,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from amps.client.blocking.client import Client
-from amps.client.errors import AMPSException
+from amps.client.errors import AMPSException, TransactionRefusedException
+from amps.client.frontend.claims import is_settled
 from amps.client.protocol.message import Message
 from amps.client.workers.backlog import Backlog, Held, Key
 from amps.client.workers.settings import Rejected, Settings, WorkerStats
@@ -94,6 +97,10 @@ class Outcomes:
         settings = self._settings
         with self._lock:
             self._failed += 1
+        if is_settled(held.message):
+            self._failed_after_transaction(held, error)
+            return
+        with self._lock:
             attempts = self._failures[held.key] = self._failures.pop(held.key, 0) + 1
             if len(self._failures) > MAX_COUNTED:
                 self._failures.popitem(last=False)
@@ -108,6 +115,21 @@ class Outcomes:
         if not last or not self._bury(held, attempts, error):
             self._give_back_in(settings.delay_after(attempts), held)
 
+    def _failed_after_transaction(self, held: Held, error: BaseException) -> None:
+        """Note the failure of a handler whose transaction has settled the message: no further attempt follows here."""
+        lost = isinstance(error, TransactionRefusedException)
+        self._end(held, settled=not lost)
+        message = held.message
+        if lost:
+            self._settings.logger.warning(
+                "worker: the message %s of %s is not this worker's any more: %s", message.bookmark, message.topic, error
+            )
+        else:
+            self._settings.logger.warning(
+                "worker: the handler of the message %s of %s failed after its transaction; the message is not handled"
+                " again", message.bookmark, message.topic, exc_info=error,
+            )  # fmt: skip
+
     def give_back(self, held: Held) -> None:
         """Return a message to the queue."""
         if self._backlog.release(held, settled=False):
@@ -116,7 +138,9 @@ class Outcomes:
             self._ack(held.message, "cancel")
 
     def _bury(self, held: Held, attempts: int, error: BaseException) -> bool:
-        """Make a dead letter; return whether it exists."""
+        """Make a dead letter; return whether the message is done with: the dead letter exists, or another consumer has
+        the message.
+        """
         topic = self._settings.dead_letter_topic
         if topic is None:
             if self._end(held, settled=False):  # else the queue has it again, perhaps for another consumer
@@ -128,12 +152,15 @@ class Outcomes:
                 message.topic or "", message.bookmark or "", attempts, text, message.correlation_id
             )
             try:
-                self._client.publish_persisted(topic, message.data, correlation_id=failure.encoded())
+                with self._client.transaction(message) as burial:
+                    burial.publish(topic, message.data, correlation_id=failure.encoded())
+            except TransactionRefusedException as refused:
+                self._failed_after_transaction(held, refused)
+                return True
             except AMPSException as refused:
                 self._settings.logger.error("worker: no dead letter in %s: %s", topic, refused)
                 return False
             self._end(held, settled=True)
-            self._ack(held.message, "")
         with self._lock:
             self._dead += 1
         return True
