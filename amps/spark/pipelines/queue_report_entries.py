@@ -14,6 +14,8 @@ import pyarrow
 from amps.spark.pipelines.queue_report_rules import EntryRule
 
 ITEM_BYTES = 32
+DELAYED_RETURN = 6
+"""The action of a record of messages that were cancelled with a delay: they stay in their queue."""
 HEADER = numpy.dtype([("action", "<u4"), ("count", "<u4"), ("unused", "V24")])
 ENTRY = numpy.dtype(
     [
@@ -63,6 +65,8 @@ def _entries(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
     is_entry[starts] = False
     entries = numpy.frombuffer(items, ENTRY)[is_entry]
     record = numpy.repeat(numpy.arange(len(payloads)), counts)
+    leaves = headers["action"][record] != DELAYED_RETURN
+    entries, record = entries[leaves], record[leaves]
 
     def of_record(name: str) -> Any:
         return batch.column(name).take(pyarrow.array(record))

@@ -134,6 +134,14 @@ def test_records_become_a_row_per_entry() -> None:
     assert part.to_pydict()["position"] == [24, 32]
 
 
+def test_a_delayed_return_is_no_removal() -> None:
+    """queue_guarantees.md §2, 3: a message that was cancelled with a delay has not left; its removal comes later."""
+    (found,) = left(iter([batch(payload(6, (8, 0), (16, 0)), payload(0, (8, 0)), payload(6, (24, 0)))]))
+    columns = found.to_pydict()
+    assert (columns["position"], columns["action"], columns["consumer"]) == ([8], [0], [None])
+    assert (columns["left_position"], columns["queue"]) == ([1001], ["Q1"])
+
+
 @pytest.mark.parametrize("broken", [b"", payload(0, (8, 0))[:-1], payload(0, (8, 0))[:-32]])
 def test_malformed_records_are_named(broken: bytes) -> None:
     with pytest.raises(ValueError, match="the queue record at log position 1001 is malformed"):
