@@ -431,3 +431,17 @@ def test_18_kill_at_random(queueing: Queueing) -> None:
         assert set(answered) <= set(results[0])
         assert left | set(results[0]) == set(range(1, 10 * kill + 11))
         assert not left & set(results[0])
+
+
+def test_21_sequences_at_the_end_of_64_bits(queueing: Queueing) -> None:
+    """queue_guarantees.md §4, 2: a publish beyond the highest sequence fails; the last sequence may be the highest."""
+    worker = queueing.consumer()
+    queueing.publish(1)
+    (message,) = worker.receive_published(1)
+    last = 2**64 - 1
+    answer = transact(worker, [message], last, transaction_body(result(b"r")))
+    assert (answer["status"], answer["reason"]) == ("failure", "bad transaction")
+    assert transact(worker, [message], last, b"")["s"] == last
+    worker.close()
+    assert queueing.waiting("Q", 0) == []
+    assert recorded(queueing, "TR") == []

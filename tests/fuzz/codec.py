@@ -31,8 +31,10 @@ class Finding(AssertionError):
     """The code under test disagrees with the oracle."""
 
 
-def oracle(payload: bytes) -> tuple[dict[str, Value], int] | None:
-    """Return the header at the start of a payload, and where it ends; None if it is malformed."""
+def raw_header(payload: bytes) -> tuple[dict[str, bytes], int] | None:
+    """Return the texts of the known fields in the header at the start of a payload, quotes included, and where it
+    ends; None if its syntax is wrong.
+    """
     empty = _EMPTY.match(payload)
     if empty is not None:
         return {}, empty.end()
@@ -50,12 +52,20 @@ def oracle(payload: bytes) -> tuple[dict[str, Value], int] | None:
             texts[name] = pair[2]
         at = pair.end()
         if payload[at : at + 1] == b"}":
-            break
+            return texts, at + 1
         if payload[at : at + 1] != b",":
             return None
         at += 1
+
+
+def oracle(payload: bytes) -> tuple[dict[str, Value], int] | None:
+    """Return the header at the start of a payload, and where it ends; None if it is malformed."""
+    found = raw_header(payload)
+    if found is None:
+        return None
+    texts, end = found
     try:
-        return {name: _value(name, text) for name, text in texts.items()}, at + 1
+        return {name: _value(name, text) for name, text in texts.items()}, end
     except ValueError:
         return None
 

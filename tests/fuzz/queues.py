@@ -6,7 +6,7 @@ options those of queues, so that the code behind the first checks is reached.
 
 from typing import Any
 
-from tests.fuzz import cases
+from tests.fuzz import cases, transactions
 from tests.fuzz.codec import Finding
 from tests.fuzz.server import ATTACKER_TIMEOUT_S
 from tests.support.peer import ConnectionClosed, PeerError, RawClient, Silence, Value, frame
@@ -96,6 +96,8 @@ def _read(client: RawClient, cid: str, bookmarks: list[str]) -> None:
 
 def _random_command(rng: cases.Random, bookmarks: list[str]) -> tuple[dict[str, Value], bytes]:
     """A command with full field names, and its body."""
+    if rng.random() < 0.2:
+        return _random_transaction(rng, bookmarks)
     kind = rng.random()
     header: dict[str, Value] = {"cmd_id": str(rng.randrange(5)), "ack_type": rng.choice(ACKNOWLEDGEMENTS)}
     if kind < 0.35:
@@ -132,6 +134,29 @@ def _random_command(rng: cases.Random, bookmarks: list[str]) -> tuple[dict[str, 
         if rng.random() < 0.1:
             header["sow_keys"] = "1,2"
     return header, rng.choice(BODIES) if rng.random() < 0.1 else b""
+
+
+def _random_transaction(rng: cases.Random, bookmarks: list[str]) -> tuple[dict[str, Value], bytes]:
+    """A transaction, mostly well-formed; bodies name other topics and these."""
+    header: dict[str, Value] = {
+        "cmd": "transaction",
+        "cmd_id": "t",
+        "ack_type": rng.choice(["persisted", "persisted", "persisted,processed", *ACKNOWLEDGEMENTS]),
+        "topic": rng.choice([*NAMES, *NAMES, *TOPICS]),
+        "bookmark": rng.choice(bookmarks) if rng.random() < 0.7 else _random_bookmarks(rng, bookmarks),
+        "seq": rng.choice([*range(1, 50), *cases.NUMBERS]),
+    }
+    if rng.random() < 0.1:
+        header.pop(rng.choice(list(header)))
+    if rng.random() < 0.1:
+        header["filter"] = "1=1"
+    if rng.random() < 0.5:
+        publishes = [
+            frame(cases.encode_oddly(rng, {"topic": rng.choice(["T/a", "T/b", *NAMES])}), rng.choice(BODIES))
+            for _ in range(rng.randrange(5))
+        ]
+        return header, b"".join(publishes)
+    return header, transactions.random_body(rng)
 
 
 def _random_bookmarks(rng: cases.Random, bookmarks: list[str]) -> str:

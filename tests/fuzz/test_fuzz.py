@@ -4,8 +4,10 @@ import time
 
 import pytest
 
-from tests.fuzz import codec, queues
+from amps._core.wire import ingress as inbound
+from tests.fuzz import cases, codec, queues, transactions
 from tests.fuzz.server import OPTIONS, Witness, attack
+from tests.support.peer import frame
 from tests.support.server import StartServer
 
 CORPUS = [
@@ -34,6 +36,54 @@ def test_fuzz_codec_with_fixed_seeds() -> None:
             codec.run(seed)
         except Exception as error:
             raise AssertionError(f"python -m tests.fuzz --target codec --seed {seed}: {error}") from error
+
+
+def test_fuzz_transactions_with_fixed_seeds() -> None:
+    for seed in range(3000):
+        try:
+            transactions.run(seed)
+        except Exception as error:
+            raise AssertionError(
+                f"python -m tests.fuzz --target transactions --seed {seed}: {error}"
+            ) from error
+
+
+def test_fuzz_a_transaction_cut_at_each_byte() -> None:
+    """queue_guarantees.md §4, 1: a body ends behind a publish, or is malformed; whatever lies behind it in memory."""
+    publishes = [
+        frame(b'{"c":"p","t":"T","k":"1"}', b"{}"),
+        frame(b'{"t":"T","e":5}'),
+        frame(b'{"t":"T"}', b"x"),
+    ]
+    body = b"".join(publishes)
+    whole = [sum(map(len, publishes[:count])) for count in range(len(publishes) + 1)]
+    for cut in range(len(body) + 1):
+        decision = transactions.check_body(body[:cut], cases.Random(cut), False, 1)
+        if cut in whole:
+            assert isinstance(decision, list)
+            assert len(decision) == whole.index(cut)
+        else:
+            assert decision == transactions.Refused(inbound.LAYING_MALFORMED, 0)
+
+
+@pytest.mark.parametrize(("count", "last"), [(4096, b'{"t":"T"}'), (4097, b'{"t":"T"}'), (4097, b"")])
+def test_fuzz_as_many_publishes_as_there_may_be(count: int, last: bytes) -> None:
+    """queue_guarantees.md §4, 9."""
+    body = frame(b'{"t":"T"}') * (count - 1) + frame(last)
+    decision = transactions.check_body(body, cases.Random(0), False, 1)
+    if count == 4096:
+        assert isinstance(decision, list)
+    else:
+        assert decision == transactions.Refused(inbound.LAYING_TOO_MANY, 4096)
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_fuzz_the_last_sequences(count: int) -> None:
+    """queue_guarantees.md §4, 2: the last publish may have the highest sequence of 64 bits."""
+    body = frame(b'{"t":"T"}') * count
+    assert isinstance(transactions.check_body(body, cases.Random(0), False, 2**64 - 1 - count), list)
+    beyond = transactions.check_body(body + frame(b'{"t":"T"}'), cases.Random(0), False, 2**64 - 1 - count)
+    assert beyond == transactions.Refused(inbound.LAYING_SEQUENCE, count)
 
 
 def test_fuzz_live_server_with_fixed_seeds(start_server: StartServer) -> None:

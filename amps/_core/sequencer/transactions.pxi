@@ -88,7 +88,7 @@ cdef uint32_t checked_group(RecordHeader* transaction, uint64_t publisher_id) ex
     cdef uint32_t number = 0
     if (
         transaction.length != TRANSACTION_BYTES + group.bytes or group.count == 0
-        or transaction.sequence > <uint64_t>-1 - group.count
+        or transaction.sequence > <uint64_t>-1 - (group.count - 1)
     ):
         raise ValueError("a transport pushed a transaction whose group does not add up to its length")
     while at != end:

@@ -63,6 +63,7 @@ LAYING_NEW_TOPIC: int
 LAYING_PERMISSION: int
 LAYING_DENIED: int
 LAYING_UNRECORDED: int
+LAYING_SEQUENCE: int
 PUBLISH_BACKLOG_BYTES: int
 
 def transaction_publishes(record: bytearray) -> int: ...

@@ -41,6 +41,7 @@ LAYING_NEW_TOPIC = 5       # `topic_name` of that publish must be declared first
 LAYING_PERMISSION = 6      # whether the client may publish to `topic_entry` must be set first
 LAYING_DENIED = 7          # it may not, or no client may
 LAYING_UNRECORDED = 8      # the transaction log does not record it
+LAYING_SEQUENCE = 9        # the sequence of that publish would be above 64 bits
 
 cdef uint64_t COMMAND_FIELDS = (
     NEEDED_FIELDS | (<uint64_t>1 << <int>FIELD_CMD_ID) | (<uint64_t>1 << <int>FIELD_SEQ)
@@ -189,6 +190,8 @@ cdef int lay_out_publishes(
     while left:
         if publishes[0] == PUBLISHES_MAX:
             return LAYING_TOO_MANY
+        if first > U64_MAX - publishes[0] - 1:
+            return LAYING_SEQUENCE
         if left < 4 or length_at(body) > left - 4:
             return LAYING_MALFORMED
         connection.frame = body + 4

@@ -122,10 +122,7 @@ class Transacting:
             return None
         if acks.count > ENTRIES_PER_RECORD_MAX:
             raise CommandFailure(BAD_TRANSACTION, f"it names more than {ENTRIES_PER_RECORD_MAX} messages")
-        publishes = inbound.transaction_publishes(record)
-        if sequence > SEQUENCE_MAX - publishes:
-            raise CommandFailure(BAD_TRANSACTION, "its sequences end beyond 64 bits")
-        return record, queue, acks, publishes
+        return record, queue, acks, inbound.transaction_publishes(record)
 
     def _laid_out(self, acks: AckList, queue: TopicEntry) -> bytearray | None:
         """The record of the current frame. None: the ring has no room to declare a topic. Raises CommandFailure."""
@@ -156,6 +153,8 @@ class Transacting:
                 raise CommandFailure(
                     BAD_TRANSACTION, f"it has more than {TRANSACTION_PUBLISHES_MAX} publishes"
                 )
+            elif result == inbound.LAYING_SEQUENCE:
+                raise CommandFailure(BAD_TRANSACTION, "its sequences end beyond 64 bits")
             elif result == inbound.LAYING_TOO_LONG:
                 raise CommandFailure(BAD_TRANSACTION, "it is too long")
             elif result == inbound.LAYING_FIELD:

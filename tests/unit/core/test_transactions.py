@@ -24,6 +24,7 @@ from amps.server.records import (
     KIND_QUEUE_SUBSCRIBE,
     control_record,
 )
+from tests.fuzz import cases, transactions
 from tests.support.feed import SERIAL, Feed, Feeder, directory_of, read_all
 from tests.support.log_directories import FILE_BYTES, Directory
 from tests.support.queue_subject import SECOND_NS
@@ -592,3 +593,35 @@ def test_22_a_topic_index_leads_to_the_publishes(tmp_path: Path) -> None:
     offsets = [int(offset) for offset in reader.offsets(number)]
     assert [data[offset + 64] for offset in offsets] == [1, 1, 1]
     assert [data[offset + 40] for offset in offsets] == [2, 3, 6]
+
+
+def test_the_core_takes_what_transports_lay_out(tmp_path: Path) -> None:
+    """queue_guarantees.md §4, 1, 5: a valid body, as an ingress lays it out, gives exactly its publishes in the log."""
+    bench = Bench(tmp_path, 1 << 20)
+    sequence = 1
+    for seed in range(100):
+        rng = cases.Random(seed)
+        body = transactions.valid_body(rng)
+        expected = transactions.decide(body, sequence, False, (0, 0))
+        if isinstance(expected, transactions.Refused):
+            continue  # a topic is written with escapes
+        entrance = transactions.Entrance(False, 60, P0, bench.publish(rng.randrange(1, 4)))
+        for number, name in entrance.numbers().items():
+            bench.push(control_record((f"of {name}".encode(), b"json"), KIND_DECLARE_TOPIC, topic=number))
+        bench.push(control_record((b"Q", b"json"), KIND_DECLARE_TOPIC, topic=entrance.entry("Q").number))
+        frame = entrance.command(body, sequence, "persisted")
+        record = entrance.plain([frame]) or entrance.for_python([frame])
+        assert isinstance(record, bytes)
+        bench.push(record)
+        assert bench.turn() == []
+        found = [one for one in bench.records() if one.publisher_id == P0 and one.sequence >= sequence]
+        assert [(one.kind, one.sequence) for one in found] == [
+            (1 if number else KIND_QUEUE_ACKNOWLEDGEMENT, sequence + number)
+            for number in range(len(expected) + 1)
+        ]
+        assert [(one.topic[0], one.payload, one.sow_key, one.correlation_id) for one in found[1:]] == [
+            (f"of {one.topic}", one.payload, one.sow_key, one.correlation_id) for one in expected
+        ]
+        sequence += len(expected) + 1
+    assert sequence > 200
+    assert bench.depth == 0
