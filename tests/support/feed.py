@@ -1,6 +1,7 @@
 """Feeds a sequencer with records as transports do, without a transport."""
 
 import mmap
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,18 +55,31 @@ class Feeder:
 
     @classmethod
     def over(
-        cls, earlier: "Feeder", journal: LogWriter, queues: tuple[LogAdapter, QueueTopics] | None = None
+        cls,
+        earlier: "Feeder",
+        journal: LogWriter,
+        queues: tuple[LogAdapter, QueueTopics] | None = None,
+        last_sequences: Mapping[int, int] | None = None,
+        refused: Mapping[int, Iterable[int]] | None = None,
     ) -> "Feeder":
-        """A core after a restart, which goes on in the journal of an earlier one with that writer."""
+        """A core after a restart, which goes on in the journal of an earlier one with that writer. `last_sequences`,
+        `refused`: by publisher id, as recovery has found them.
+        """
         made = cls.__new__(cls)
         made.journal_storage = earlier.journal_storage
         made.transient_storage = earlier.transient_storage
         made.journal = journal
-        made._begin(4, RING_BYTES, queues, earlier.sequencer.next_txid)
+        made._begin(4, RING_BYTES, queues, earlier.sequencer.next_txid, last_sequences, refused)
         return made
 
     def _begin(
-        self, publishers: int, ring_bytes: int, queues: tuple[LogAdapter, QueueTopics] | None, next_txid: int
+        self,
+        publishers: int,
+        ring_bytes: int,
+        queues: tuple[LogAdapter, QueueTopics] | None,
+        next_txid: int,
+        last_sequences: Mapping[int, int] | None = None,
+        refused: Mapping[int, Iterable[int]] | None = None,
     ) -> None:
         self.transient = LogWriter(self.transient_storage, False)
         self.transient.open_first(0, 0, next_txid)
@@ -77,9 +91,10 @@ class Feeder:
             lambda topic, message_type: not topic.startswith(UNLOGGED_PREFIX),
             self._open_spill,
             next_txid,
-            {},
+            last_sequences or {},
             1000,
             queues,
+            refused,
         )
         self.sequencer.attach_transport(0, self.ring)
         self._topics: dict[str, int] = {}

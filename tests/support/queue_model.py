@@ -39,6 +39,9 @@ Where queues.md leaves a choice, the model does this:
 Delays follow queue_guarantees.md §1 and §2. Time passes for them last, when inactive messages have become active. After
 a restart, a message that was ever delayed waits for its latest time again, which may be over: so the target depth does
 not hold it back.
+
+Transactions follow queue_guarantees.md §4. A transaction is one input: its messages leave, then its publishes enter.
+Sequences and refusals are those of the log, so a restart keeps them. A repetition has no effect, whatever it contains.
 """
 
 import enum
@@ -57,8 +60,10 @@ from tests.support.queue_subject import (
     Entry,
     Event,
     Filter,
+    Outcome,
     QueueSettings,
     Removed,
+    TransactionPublish,
 )
 
 
@@ -143,6 +148,8 @@ class QueueModel:
         self._subscriptions: dict[int, Subscription] = {}  # in order of creation
         self._subscriptions_created = 0
         self._seen: set[Bookmark] = set()  # all messages of the log
+        self._last_sequences: dict[int, int] = {}  # by publisher
+        self._refused: set[Bookmark] = set()  # publisher and first sequence of refused transactions
         self._events: list[Event] = []
 
     # Inputs
@@ -158,7 +165,21 @@ class QueueModel:
         deliver_at_ns: int = 0,
     ) -> None:
         self._pass_time(now_ns)
+        self._enter(now_ns, position, bookmark, expiration_s, entries, kind, deliver_at_ns)
+        self._settle(now_ns)
+
+    def _enter(
+        self,
+        now_ns: int,
+        position: int,
+        bookmark: Bookmark,
+        expiration_s: int | None,
+        entries: Mapping[int, Entry],
+        kind: int,
+        deliver_at_ns: int,
+    ) -> None:
         self._seen.add(bookmark)
+        self._take_sequence(*bookmark)
         for index, entry in entries.items():
             queue = self._queues[index]
             if queue.deferred.pop(bookmark, None) is None:
@@ -168,7 +189,6 @@ class QueueModel:
                 if deliver_at_ns > now_ns and not self._is_barrier(queue, message):
                     self._delay(queue, message, deliver_at_ns)
                     queue.insert_count += 1
-        self._settle(now_ns)
 
     def subscribe(
         self, now_ns: int, subscription: int, client: int, queues: Mapping[int, Filter], max_backlog: int
@@ -253,6 +273,28 @@ class QueueModel:
                 message.deadline_ns = now_ns + extension_ns
         self._settle(now_ns)
 
+    def transact(
+        self,
+        now_ns: int,
+        client: int,
+        queue: int,
+        first: Bookmark,
+        bookmarks: Sequence[Bookmark],
+        publishes: Sequence[TransactionPublish],
+    ) -> Outcome:
+        self._pass_time(now_ns)
+        on = self._queues[queue]
+        if self._is_repeated(first):
+            outcome: Outcome = "refused" if first in self._refused else "done"
+        elif self._holds(on, client, bookmarks):
+            self._take_effect(now_ns, on, first, bookmarks, publishes)
+            outcome = "done"
+        else:
+            self._refuse(first, len(publishes))
+            outcome = "refused"
+        self._settle(now_ns)
+        return outcome
+
     def tick(self, now_ns: int) -> None:
         self._pass_time(now_ns)
         self._settle(now_ns)
@@ -324,6 +366,9 @@ class QueueModel:
 
     def outstanding(self, subscription: int) -> int:
         return self._subscriptions[subscription].outstanding
+
+    def last_sequence(self, publisher: int) -> int:
+        return self._last_sequences.get(publisher, 0)
 
     # Time (queues.md §10)
 
@@ -467,6 +512,51 @@ class QueueModel:
         queue.messages.remove(message)
         queue.delete_count += 1
         self._events.append(Removed(queue.index, message.position, reasons))
+
+    # Transactions (queue_guarantees.md §4)
+
+    def _take_sequence(self, publisher: int, sequence: int) -> None:
+        """Note a sequence of a publisher: that of a message or of a transaction."""
+        self._last_sequences[publisher] = max(sequence, self.last_sequence(publisher))
+
+    def _is_repeated(self, first: Bookmark) -> bool:
+        """Item 7."""
+        publisher, sequence = first
+        return sequence <= self.last_sequence(publisher)
+
+    def _holds(self, queue: Queue, client: int, bookmarks: Sequence[Bookmark]) -> bool:
+        """The fence, item 3."""
+        return all(
+            message is not None
+            and message.state is State.LEASED
+            and message.holder is not None
+            and message.holder.client == client
+            for message in map(queue.find, bookmarks)
+        )
+
+    def _refuse(self, first: Bookmark, publishes: int) -> None:
+        """Item 6."""
+        publisher, sequence = first
+        self._take_sequence(publisher, sequence + publishes)
+        self._refused.add(first)
+
+    def _take_effect(
+        self,
+        now_ns: int,
+        queue: Queue,
+        first: Bookmark,
+        bookmarks: Sequence[Bookmark],
+        publishes: Sequence[TransactionPublish],
+    ) -> None:
+        """Items 1 and 2."""
+        publisher, sequence = first
+        self._take_sequence(publisher, sequence)
+        for message in {bookmark: queue.find(bookmark) for bookmark in bookmarks}.values():
+            if message is not None:
+                self._remove(queue, message, ())
+        for number, one in enumerate(publishes, 1):
+            bookmark = publisher, sequence + number
+            self._enter(now_ns, one.position, bookmark, None, one.entries, one.kind, 0)
 
     # Subscriptions (queues.md §5)
 

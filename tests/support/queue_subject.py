@@ -98,6 +98,19 @@ class Removed:
 Event = Delivered | BarrierSent | Removed
 
 
+@dataclass(frozen=True)
+class TransactionPublish:
+    """A publish in a transaction: it has its log position and enters these queues if the transaction has its effect."""
+
+    position: int
+    entries: Mapping[int, Entry]
+    kind: int = 0
+
+
+Outcome = Literal["done", "refused"]
+"""The answer to a transaction."""
+
+
 class Subject(Protocol):
     """The operations on a set of queues, and the queries. `queue` is an index into the settings."""
 

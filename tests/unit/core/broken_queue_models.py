@@ -14,7 +14,9 @@ from tests.support.queue_subject import (
     Counts,
     Delivered,
     Filter,
+    Outcome,
     QueueSettings,
+    TransactionPublish,
 )
 
 
@@ -316,7 +318,8 @@ class LetsMessagesPassHeldHeads(QueueModel):
     def _waits(self, queue: Queue, message: Message) -> bool:
         earlier = [one for one in queue.messages if one.position < message.position]
         return super()._waits(queue, message) and any(
-            one.state is State.AVAILABLE and self._key(queue, one) == self._key(queue, message) for one in earlier
+            one.state is State.AVAILABLE and self._key(queue, one) == self._key(queue, message)
+            for one in earlier
         )
 
 
@@ -370,8 +373,124 @@ class LetsDelayedMessagesJoinBehind(QueueModel):
         key = self._key(queue, message)
         others = [one for one in queue.messages if one is not message and self._key(queue, one) == key]
         return super()._waits(queue, message) or bool(
-            key and delayed and message.state is State.AVAILABLE and any(one.state in ACTIVE for one in others)
+            key
+            and delayed
+            and message.state is State.AVAILABLE
+            and any(one.state in ACTIVE for one in others)
         )
 
 
-BROKEN_MODELS: list[type[QueueModel]] = sorted(QueueModel.__subclasses__(), key=lambda model: model.__name__)
+class BrokenTransactions(QueueModel):
+    """The base of those whose mistakes only transactions show (queue_guarantees.md §4)."""
+
+
+class HasNoFence(BrokenTransactions):
+    def _holds(self, queue: Queue, client: int, bookmarks: Sequence[Bookmark]) -> bool:
+        return True
+
+
+class LetsAnyHolderPassTheFence(BrokenTransactions):
+    def _holds(self, queue: Queue, client: int, bookmarks: Sequence[Bookmark]) -> bool:
+        found = [queue.find(bookmark) for bookmark in bookmarks]
+        return all(message is not None and message.state is State.LEASED for message in found)
+
+
+class ChecksOneMessageOnly(BrokenTransactions):
+    def _holds(self, queue: Queue, client: int, bookmarks: Sequence[Bookmark]) -> bool:
+        return super()._holds(queue, client, bookmarks[:1])
+
+
+class AcknowledgesWithoutPublishing(BrokenTransactions):
+    def _take_effect(
+        self,
+        now_ns: int,
+        queue: Queue,
+        first: Bookmark,
+        bookmarks: Sequence[Bookmark],
+        publishes: Sequence[TransactionPublish],
+    ) -> None:
+        super()._take_effect(now_ns, queue, first, bookmarks, [replace(one, entries={}) for one in publishes])
+
+
+class PublishesWithoutAcknowledging(BrokenTransactions):
+    def _take_effect(
+        self,
+        now_ns: int,
+        queue: Queue,
+        first: Bookmark,
+        bookmarks: Sequence[Bookmark],
+        publishes: Sequence[TransactionPublish],
+    ) -> None:
+        super()._take_effect(now_ns, queue, first, [], publishes)
+
+
+class AcknowledgesOneMessageOnly(BrokenTransactions):
+    def _take_effect(
+        self,
+        now_ns: int,
+        queue: Queue,
+        first: Bookmark,
+        bookmarks: Sequence[Bookmark],
+        publishes: Sequence[TransactionPublish],
+    ) -> None:
+        super()._take_effect(now_ns, queue, first, bookmarks[:1], publishes)
+
+
+class ExecutesRepetitions(BrokenTransactions):
+    def transact(
+        self,
+        now_ns: int,
+        client: int,
+        queue: int,
+        first: Bookmark,
+        bookmarks: Sequence[Bookmark],
+        publishes: Sequence[TransactionPublish],
+    ) -> Outcome:
+        is_repeated = self._is_repeated(first)
+        outcome = super().transact(now_ns, client, queue, first, bookmarks, publishes)
+        if is_repeated and outcome == "done":
+            self._take_effect(now_ns, self._queues[queue], first, bookmarks, publishes)
+            self._settle(now_ns)
+        return outcome
+
+
+class DecidesRepetitionsAnew(BrokenTransactions):
+    def _is_repeated(self, first: Bookmark) -> bool:
+        return False
+
+
+class RefusesWithoutARecord(BrokenTransactions):
+    def _refuse(self, first: Bookmark, publishes: int) -> None:
+        pass
+
+
+class TakesOneSequenceForARefusal(BrokenTransactions):
+    def _refuse(self, first: Bookmark, publishes: int) -> None:
+        super()._refuse(first, 0)
+
+
+class ForgetsRefusalsAtARestart(BrokenTransactions):
+    def restart(self, now_ns: int) -> None:
+        self._refused.clear()
+        super().restart(now_ns)
+
+
+class ForgetsRefusalsAfterLaterTransactions(BrokenTransactions):
+    def _take_effect(
+        self,
+        now_ns: int,
+        queue: Queue,
+        first: Bookmark,
+        bookmarks: Sequence[Bookmark],
+        publishes: Sequence[TransactionPublish],
+    ) -> None:
+        self._refused = {one for one in self._refused if one[0] != first[0]}
+        super()._take_effect(now_ns, queue, first, bookmarks, publishes)
+
+
+BROKEN_MODELS: list[type[QueueModel]] = sorted(
+    {*QueueModel.__subclasses__()} - {BrokenTransactions}, key=lambda model: model.__name__
+)
+BROKEN_TRANSACTION_MODELS: list[type[QueueModel]] = sorted(
+    BrokenTransactions.__subclasses__(), key=lambda model: model.__name__
+)
