@@ -206,6 +206,29 @@ def a_delayed_message_joins_its_key_at_its_place(make_subject: MakeSubject) -> N
     assert [at for _, at in harness.delivered()] == [behind]
 
 
+def a_head_that_comes_back_gives_way_to_an_earlier_message(make_subject: MakeSubject) -> None:
+    """queue_guarantees.md §3.5, Q-28: one that was delayed, and came while the head was held, or was delayed itself."""
+    for cancel_delay_s in (0, 2):
+        harness = Harness(make_subject, queue(has_ordering_key=True))
+        early = harness.publish(key=RED, delay_s=1)
+        head, last = harness.publish(key=RED), harness.publish(key=RED)
+        consumer = harness.subscribe(10)
+        assert harness.delivered() == [(consumer, head)]
+        if cancel_delay_s:
+            harness.ack(consumer, head, action="cancel", delay_s=cancel_delay_s)
+        harness.wait(1)
+        assert (harness.delivered(), harness.subject.waiting(0)) == ([], 2)
+        if cancel_delay_s:
+            harness.wait(1)
+        else:
+            harness.ack(consumer, head, action="cancel")
+        for message, waiting in ((early, 2), (head, 1), (last, 0)):
+            assert harness.delivered() == [(consumer, message)]
+            assert harness.subject.waiting(0) == waiting
+            harness.ack(consumer, message)
+        assert harness.depth() == 0
+
+
 SCENARIOS: list[Scenario] = [
     one_message_of_a_key_is_held_at_a_time,
     keys_go_in_parallel,
@@ -218,4 +241,5 @@ SCENARIOS: list[Scenario] = [
     messages_join_their_key_when_they_become_active,
     a_head_cancelled_with_a_delay_holds_back_its_key,
     a_delayed_message_joins_its_key_at_its_place,
+    a_head_that_comes_back_gives_way_to_an_earlier_message,
 ]
