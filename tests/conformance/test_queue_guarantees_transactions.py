@@ -6,9 +6,20 @@ import re
 import pytest
 
 from amps.journal.verify import verify_instance
-from tests.support.peer import Message, RawClient, Value
+from tests.support.peer import Message, Value
 from tests.support.peers import Peers
-from tests.support.queues import Queueing, bodies, options, query, queue_xml, quiet
+from tests.support.queues import (
+    Queueing,
+    bodies,
+    options,
+    query,
+    queue_xml,
+    quiet,
+    result,
+    send,
+    transact,
+    transaction_body,
+)
 from tests.support.server import StartServer, loaded_module_xml, module_xml
 from tests.support.utilities import run
 
@@ -18,45 +29,6 @@ QUEUES = (
     queue_xml("Qr", "TR"),
     queue_xml("Qo", "TO", Semantics="at-most-once"),
 )
-
-
-def transaction_body(*publishes: tuple[dict[str, Value], bytes]) -> bytes:
-    """The body of the command: publishes, each a header and a body."""
-    parts = []
-    for header, body in publishes:
-        frame = json.dumps(header, separators=(",", ":")).encode() + body
-        parts.append(len(frame).to_bytes(4, "big") + frame)
-    return b"".join(parts)
-
-
-def result(body: bytes, topic: str = "TR", **fields: Value) -> tuple[dict[str, Value], bytes]:
-    return {"c": "p", "t": topic, **fields}, body
-
-
-def send(
-    client: RawClient, messages: list[Message] | str, sequence: int, body: bytes, **fields: Value
-) -> str:
-    """Send a transaction; its command id is returned."""
-    bookmarks = messages if isinstance(messages, str) else ",".join(str(one["bm"]) for one in messages)
-    command_id = client.new_id()
-    header: dict[str, Value] = {
-        "c": "transaction",
-        "cid": command_id,
-        "t": "Q",
-        "bm": bookmarks,
-        "s": sequence,
-        "a": "persisted",
-        **fields,
-    }
-    client.send(header, body)
-    return command_id
-
-
-def transact(
-    client: RawClient, messages: list[Message] | str, sequence: int, body: bytes, **fields: Value
-) -> Message:
-    """Send a transaction and wait for its `persisted` acknowledgement."""
-    return client.wait_for_ack("persisted", send(client, messages, sequence, body, **fields))
 
 
 @pytest.fixture
@@ -322,7 +294,9 @@ def test_21_a_forbidden_topic(start_server: StartServer, peers: Peers) -> None:
     queueing.publish(1, 2)
     messages = worker.receive_published(2)
     for sequence in (1, 4):
-        answer = transact(worker, messages[:1], sequence, transaction_body(result(b"a"), result(b"b", "Tdeny")))
+        answer = transact(
+            worker, messages[:1], sequence, transaction_body(result(b"a"), result(b"b", "Tdeny"))
+        )
         assert answer.reason == "not entitled"
         assert "'Tdeny'" in str(answer["detail"])
         assert "publish 2" in str(answer["detail"])

@@ -12,7 +12,7 @@ import pytest
 from tests.support.admin import get
 from tests.support.peers import Peers
 from tests.support.ports import release_port, reserve_port
-from tests.support.queues import Queueing, acknowledge, options, queue_xml
+from tests.support.queues import Queueing, acknowledge, options, queue_xml, result, transact, transaction_body
 from tests.support.server import StartServer, wait_until
 
 WAIT_S = 15.0
@@ -242,6 +242,42 @@ def test_queues_waiting_messages(start: Start) -> None:
     assert observed.details()["waiting"] == 2
     assert [message["deliverable"] for message in observed.details()["messages"]] == [1, 0, 0, 1, 1]
     assert observed.metrics("R").keys() == METRICS
+
+
+def test_queues_transactions(start: Start) -> None:
+    """queue_guarantees.md Q-60: by queue; not shown before there was one, nor for other queues; repetitions do not
+    count; reset at a restart.
+    """
+    observed = start(queue_xml("Q", "T"), queue_xml("R", "T"))
+    observed.publish(1, 2)
+    worker = observed.peers.logged_on(observed.server, name="worker")
+    worker.subscribe("Q", "s", o="max_backlog=10")
+    first, second = worker.receive_published(2)
+    before = observed.text("instance/queues.json"), observed.details().keys()
+    assert before[1] == DETAILS
+    assert transact(worker, [first], 1, transaction_body(result(b"r", "T2"))).succeeded
+    counts = {"transactions": "1", "transactions_lease_lost": "0", "transactions_refused": "0"}
+    assert observed.metrics().items() >= counts.items()
+    assert observed.metrics().keys() == METRICS | counts.keys()
+    assert transact(worker, [first], 3, b"").reason == "lease lost"
+    for sequence, topic in ((4, "X"), (10, "Y")):
+        assert (
+            transact(worker, [second], sequence, transaction_body(result(b"r", topic))).reason
+            == "not recorded"
+        )
+    assert transact(worker, [first], 20, b"", t="T").reason == "invalid topic"
+    worker.close()
+    worker = observed.peers.logged_on(observed.server, name="worker")
+    assert transact(worker, [first], 1, transaction_body(result(b"r", "T2"))).succeeded
+    assert transact(worker, [first], 3, b"").reason == "lease lost"
+    counts |= {"transactions_lease_lost": "1", "transactions_refused": "2"}
+    assert observed.metrics().items() >= counts.items()
+    assert observed.details().items() >= {name: int(count) for name, count in counts.items()}.items()
+    assert observed.metrics("R").keys() == METRICS
+    assert observed.details("R").keys() == DETAILS
+    observed.server.kill_all()
+    observed.server.start()
+    assert observed.metrics().keys() == METRICS
 
 
 def test_queues_expired_leases(start: Start) -> None:

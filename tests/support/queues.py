@@ -94,6 +94,45 @@ def acknowledge(
     return client.request({"c": "sow_delete", "t": topic, "bm": ",".join(names), **fields})
 
 
+def transaction_body(*publishes: tuple[dict[str, Value], bytes]) -> bytes:
+    """The body of the command: publishes, each a header and a body."""
+    parts = []
+    for header, body in publishes:
+        frame = json.dumps(header, separators=(",", ":")).encode() + body
+        parts.append(len(frame).to_bytes(4, "big") + frame)
+    return b"".join(parts)
+
+
+def result(body: bytes, topic: str = "TR", **fields: Value) -> tuple[dict[str, Value], bytes]:
+    return {"c": "p", "t": topic, **fields}, body
+
+
+def send(
+    client: RawClient, messages: list[Message] | str, sequence: int, body: bytes, **fields: Value
+) -> str:
+    """Send a transaction; its command id is returned."""
+    bookmarks = messages if isinstance(messages, str) else ",".join(str(one["bm"]) for one in messages)
+    command_id = client.new_id()
+    header: dict[str, Value] = {
+        "c": "transaction",
+        "cid": command_id,
+        "t": "Q",
+        "bm": bookmarks,
+        "s": sequence,
+        "a": "persisted",
+        **fields,
+    }
+    client.send(header, body)
+    return command_id
+
+
+def transact(
+    client: RawClient, messages: list[Message] | str, sequence: int, body: bytes, **fields: Value
+) -> Message:
+    """Send a transaction and wait for its `persisted` acknowledgement."""
+    return client.wait_for_ack("persisted", send(client, messages, sequence, body, **fields))
+
+
 def counts(client: RawClient, cid: str, last: str = "records_deleted") -> tuple[Value, Value, Value]:
     """topic_matches, matches and the last count of the `stats` ack of a command."""
     stats = client.wait_for_ack("stats", cid)

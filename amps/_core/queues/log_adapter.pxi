@@ -147,6 +147,15 @@ cdef class LogAdapter:
                 return False
         return True
 
+    cdef int count_transaction(self, uint32_t queue, bint held) except -1:
+        """Count a transaction of a queue's messages that has its effect, or, if the fence did not hold, has none."""
+        cdef Queue tracked = self.manager.shared.queues[queue]
+        if held:
+            tracked.counters.transactions += 1
+        else:
+            tracked.counters.transactions_lease_lost += 1
+        return 0
+
     cdef uint32_t acknowledge(
         self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
         uint32_t* matches, uint32_t* removed

@@ -146,6 +146,7 @@ cdef class LogAdapter:
     cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1
     cdef bint may_acknowledge(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1
     cdef bint holds(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1
+    cdef int count_transaction(self, uint32_t queue, bint held) except -1
     cdef uint32_t acknowledge(
         self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
         uint32_t* matches, uint32_t* removed

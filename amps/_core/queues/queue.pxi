@@ -35,8 +35,8 @@ COUNTERS_BYTES = sizeof(QueueCounters)
 COUNTER_NAMES = (
     "depth", "inactive", "leased", "delivered", "insert_count", "delete_count", "expired_leases", "deferred",
     "transferred_in", "transferred_out", "oldest_position", "last_queued_position", "last_acked_position",
-    "first_block_plus_one", "members", "oldest_lease_ns", "delayed", "next_delivery_ns", "waiting", "unused_19",
-    "unused_20", "unused_21", "unused_22", "unused_23",
+    "first_block_plus_one", "members", "oldest_lease_ns", "delayed", "next_delivery_ns", "waiting", "transactions",
+    "transactions_lease_lost", "unused_21", "unused_22", "unused_23",
 )
 
 cdef enum:

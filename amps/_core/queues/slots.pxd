@@ -78,4 +78,6 @@ cdef packed struct QueueCounters:
     uint64_t delayed               # messages that wait for their time; not in `depth`
     uint64_t next_delivery_ns      # UNIX time at which the first of them becomes available; NEVER = there are none
     uint64_t waiting               # messages behind the head of their key
-    uint64_t[5] unused
+    uint64_t transactions          # transactions that acknowledged its messages since the instance started
+    uint64_t transactions_lease_lost  # that the fence refused since then
+    uint64_t[3] unused

@@ -177,6 +177,7 @@ cdef int accept_transaction(
         &removed,
     ) != entries:
         raise RuntimeError("a transaction's acknowledgement did not remove all its messages")
+    core.adapter.count_transaction(<uint32_t>queue.queue, True)
     if named_here:
         core.flush_run()
         for topic in named_here:
@@ -268,6 +269,7 @@ cdef int refuse_transaction(
     if len(refused) > REFUSED_MAX:
         del refused[next(iter(refused))]
     if answers:
+        core.adapter.count_transaction(<uint32_t>queue.queue, False)
         core.replies.append((state.index, ("transaction_refused", slot, session.serial, first)))
     return 0
 

@@ -15,7 +15,8 @@ Row = dict[str, Any]
 VIEWS: dict[str, tuple[str, ...]] = {
     "queues": (
         "queue", "type", "depth", "in_per_s", "out_per_s", "age_s", "consumers", "leased", "lease_age_s",
-        "expired_leases", "inactive", "delayed", "waiting",
+        "expired_leases", "inactive", "delayed", "waiting", "transactions", "transactions_lease_lost",
+        "transactions_refused",
     ),
     "clients": ("client", "subscriptions", "topics", "backlog"),
     "subscriptions": ("client", "sub_id", "topic", "type", "backlog", "filter", "bookmark", "options"),
@@ -180,6 +181,9 @@ def _queue(
         "inactive": _number(row.get("inactive_message_count")),
         "delayed": _number(row.get("delayed")),
         "waiting": _number(row.get("waiting")),
+        "transactions": _number(row.get("transactions")),
+        "transactions_lease_lost": _number(row.get("transactions_lease_lost")),
+        "transactions_refused": _number(row.get("transactions_refused")),
         "entered": entered,
         "left": left,
     }

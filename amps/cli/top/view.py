@@ -16,11 +16,15 @@ TITLES = {
     "age_s": "age",
     "lease_age_s": "lease age",
     "expired_leases": "expired",
+    "transactions": "tx",
+    "transactions_lease_lost": "tx lost",
+    "transactions_refused": "tx refused",
     "sub_id": "sub id",
 }
 NUMBERS = frozenset(
     ("depth", "in_per_s", "out_per_s", "age_s", "consumers", "leased", "lease_age_s", "expired_leases", "inactive",
-     "delayed", "waiting", "subscriptions", "topics", "clients", "backlog", "replays")
+     "delayed", "waiting", "transactions", "transactions_lease_lost", "transactions_refused",
+     "subscriptions", "topics", "clients", "backlog", "replays")
 )  # fmt: skip
 FIRST_SORT = {"queues": "depth", "clients": "backlog", "subscriptions": "client", "topics": "topic"}
 KEYS_HELP = "q quit  1-4 or tab view  s S sort  r reverse  p pause  j k scroll"

@@ -8,6 +8,7 @@ transaction id 0.
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy
@@ -51,10 +52,12 @@ def details_text(
     *,
     has_delays: bool = False,
     has_ordering_key: bool = False,
+    transactions: Mapping[str, int] = MappingProxyType({}),
 ) -> str:
     """The document, as JSON.
 
-    has_delays: the queue delays cancelled messages. Figures of extensions that are not in use are left out.
+    has_delays: the queue delays cancelled messages. transactions: their counts by name, if there were any. Figures of
+    extensions that are not in use are left out.
     """
     counters = counters_in(rows)
     (internal_depth,) = (row[2] for row in rows if row[0] == "queue")
@@ -69,6 +72,7 @@ def details_text(
         extensions["next_delivery"] = None if at_ns == NEVER else format_time_ns(at_ns)
     if has_ordering_key:
         extensions["waiting"] = counters["waiting"]
+    extensions |= transactions
     document = {
         "internal_depth": internal_depth,
         "insert_count": counters["insert_count"],

@@ -134,7 +134,17 @@ class QueueView:
             del values["delayed"], values["next_delivery"]
         if queue.ordering_key is not None:
             values["waiting"] = str(row["waiting"])
+        values |= {name: str(count) for name, count in self._transactions(number, row).items()}
         return {name: _fixed(value) for name, value in values.items()}
+
+    def _transactions(self, number: int, row: Mapping[str, int]) -> dict[str, int]:
+        """The counts of transactions of a queue's messages; empty if there were none (queue_guarantees.md Q-60)."""
+        counts = {
+            "transactions": row["transactions"],
+            "transactions_lease_lost": row["transactions_lease_lost"],
+            "transactions_refused": self._runtime.queue_statistics.refused_transactions(number),
+        }
+        return counts if any(counts.values()) else {}
 
     async def _sow(self, number: int) -> Group:
         return self._sow_metrics(number, self._read(number))
@@ -230,6 +240,7 @@ class QueueView:
             priorities,
             has_delays=self._queues[number].cancel_delay_s is not None,
             has_ordering_key=self._queues[number].ordering_key is not None,
+            transactions=self._transactions(number, counters),
         )
 
     async def dump(self) -> str:
@@ -253,12 +264,13 @@ class QueueView:
         behind_s = self._seconds_behind(number, row["oldest_position"], now_ns)
         delayed = f"delayed {row['delayed']}, next_delivery {next_delivery(row)}, " if row["delayed"] else ""
         waiting = "" if queue.ordering_key is None else f"waiting {row['waiting']}, "
+        transactions = "".join(f"{name} {count}, " for name, count in self._transactions(number, row).items())
         # A name may contain any characters, but must not start a new record.
         return (
             f"{queue_id(queue)!a}: queue_depth {row['depth']}, inactive {row['inactive']}, {delayed}{waiting}"
             f"backlog {row['leased'] + row['delivered']}, subscriptions {row['members']}, "
             f"inserted {row['insert_count']}, deleted {row['delete_count']}, "
-            f"expired_leases {row['expired_leases']}, deferred_acks {row['deferred']}, "
+            f"expired_leases {row['expired_leases']}, deferred_acks {row['deferred']}, {transactions}"
             f"seconds_behind {'?' if behind_s is None else behind_s}, "
             f"age_of_oldest_lease {oldest_lease_s(row, now_ns)}, "
             f"proxied_transfer {PROXIED_TRANSFER}"

@@ -215,6 +215,9 @@ class Transacting:
         connection.log.log(
             "02-0030", client=connection.shown_name, command="transaction", reason=str(failure)
         )
+        queue = self._worker.queues.names.acknowledged(text_of(header, "topic"), connection.message_type)
+        if queue is not None:
+            self._worker.runtime.queue_statistics.count_refused_transaction(self._worker.index, queue)
         sequence = header.get("seq")
         fields = {"seq": sequence if isinstance(sequence, int) else None, **failure.fields}
         for kind in ("processed", "persisted"):

@@ -437,6 +437,27 @@ def test_waiting_messages_are_counted(start: Start) -> None:
     assert "'R!json': queue_depth 3, inactive 0, backlog 0, " in text
 
 
+def test_refused_transactions_are_counted(two: Queued) -> None:
+    """queue_guarantees.md Q-60: only of queues that had a transaction, so that others are shown as before."""
+    two.admin.core._answer = two.answers
+    two.files.queue_statistics.count_refused_transaction(0, 0)
+    two.files.queue_statistics.count_refused_transaction(1, 0)
+    q, other = two.rows("instance/queues")
+    added = {"transactions": "0", "transactions_lease_lost": "0", "transactions_refused": "2"}
+    assert q.items() >= added.items()
+    assert set(q) - set(other) == added.keys()
+    details = json.loads(two.get("instance/queues/Q!json/details"))
+    assert [details[name] for name in added] == [0, 0, 2]
+    assert not added.keys() & json.loads(two.get("instance/queues/a%2Fb!json/details")).keys()
+    two.get("administrator/diagnostics/dump")
+    (text,) = two.admin.log.texts("31-0010")
+    shown = (
+        "deferred_acks 0, transactions 0, transactions_lease_lost 0, transactions_refused 2, seconds_behind 0"
+    )
+    assert shown in text
+    assert text.count("transactions") == 3
+
+
 def test_a_dump_is_bounded(two: Queued, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_queues, "DUMP_BYTES_MAX", 300)
     two.get("administrator/diagnostics/dump")

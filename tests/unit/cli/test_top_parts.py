@@ -48,6 +48,15 @@ def test_after_a_restart_there_is_no_rate() -> None:
     assert again.queues[0]["in_per_s"] == 2.0
 
 
+def test_transactions_of_queues_have_columns() -> None:
+    """queue_guarantees.md Q-60: empty for a queue that had none."""
+    counts = {"transactions": "12", "transactions_lease_lost": "3", "transactions_refused": "0"}
+    used, other = read_values({"queues": [queue("Q", 1) | counts, queue("R", 1)]}, 0.0).queues
+    assert [used[name] for name in counts] == [12, 3, 0]
+    assert [other[name] for name in counts] == [None] * 3
+    assert counts.keys() <= set(VIEWS["queues"])
+
+
 @pytest.mark.parametrize(
     "odd",
     [

@@ -258,6 +258,52 @@ def test_20_a_repetition_is_answered_as_before(bench: Bench) -> None:
     assert [kind for kind, _, _ in bench.kinds()].count(KIND_TRANSACTION_REFUSED) == 1
 
 
+def test_transactions_are_counted_by_queue(bench: Bench) -> None:
+    """queue_guarantees.md Q-60: those with an effect, and those that the fence refused; repetitions do not count."""
+
+    def counts() -> list[tuple[int, int]]:
+        return [
+            (
+                bench.queues.counter(queue, "transactions"),
+                bench.queues.counter(queue, "transactions_lease_lost"),
+            )
+            for queue in range(3)
+        ]
+
+    first, second = bench.publish(2)
+    bench.transact(1, [first], [(RESULT, b"r")])
+    assert counts() == [(1, 0), (0, 0), (0, 0)]
+    bench.transact(3, [first], [])
+    for _ in range(2):
+        bench.transact(1, [first], [(RESULT, b"r")])
+        bench.transact(3, [first], [])
+    assert counts() == [(1, 1), (0, 0), (0, 0)]
+    refusal = RecordParts(
+        struct.pack("<QII", 0, 1, 0), KIND_TRANSACTION, 0, P0, 4, position=SERIAL << 32 | WORKER
+    )
+    bench.push(refusal.to_bytes())
+    bench.turn()
+    bench.transact(5, [second], [(RESULT, b"s")])
+    assert counts() == [(2, 1), (0, 0), (0, 0)]
+
+
+def test_20_a_refusal_of_the_transport_is_recorded(bench: Bench) -> None:
+    """queue_guarantees.md Q-32: under its first sequence alone; the core does not answer it, but its repetition."""
+    refusal = RecordParts(
+        struct.pack("<QII", 0, 1, 0), KIND_TRANSACTION, 0, P0, 4, position=SERIAL << 32 | WORKER
+    )
+    bench.push(refusal.to_bytes())
+    assert bench.turn() == []
+    assert [(kind, sequence) for kind, sequence, _ in bench.kinds()] == [(KIND_TRANSACTION_REFUSED, 4)]
+    assert bench.sequencer.last_sequence(P0) == 4
+    assert bench.sequencer.refused_transactions() == {P0: [4]}
+    [message] = bench.publish()
+    assert bench.transact(4, [message], [(RESULT, b"r")]) == [("transaction_refused", WORKER, SERIAL, 4)]
+    bench.push(refusal.to_bytes())
+    assert bench.turn() == []
+    assert len(bench.kinds()) == 1
+
+
 def test_20_a_known_transaction_needs_no_group(bench: Bench) -> None:
     """queue_guarantees.md §7, 20: a transport asks for the answer of a repetition with the first record alone."""
     bench.transact(5, [(7, 7, 0)], [])

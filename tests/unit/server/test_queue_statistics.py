@@ -25,6 +25,18 @@ def test_queries_of_all_workers_are_added_up() -> None:
     assert [statistics.queries(queue) for queue in range(2)] == [0, 0]
 
 
+def test_transactions_that_workers_refuse_are_counted_apart() -> None:
+    """queue_guarantees.md Q-60"""
+    statistics = QueueStatistics(2, 2)
+    statistics.count_query(1, 1)
+    for worker, queue in ((0, 0), (1, 0), (1, 1), (1, 1), (1, 1)):
+        in_a_child(statistics.count_refused_transaction, worker, queue)
+    assert [statistics.refused_transactions(queue) for queue in range(2)] == [2, 3]
+    assert [statistics.queries(queue) for queue in range(2)] == [0, 1]
+    statistics.reset()
+    assert [statistics.refused_transactions(queue) for queue in range(2)] == [0, 0]
+
+
 def test_an_instance_without_queues_has_none() -> None:
     QueueStatistics(2, 0).reset()
 
