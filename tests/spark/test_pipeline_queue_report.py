@@ -33,7 +33,7 @@ from amps.spark.pipelines.report_source import Journals
 from tests.support.log_directories import Directory
 from tests.support.peer import RawClient
 from tests.support.peers import Peers
-from tests.support.queues import acknowledge, bodies, options, queue_xml
+from tests.support.queues import acknowledge, bodies, options, queue_xml, result, transact, transaction_body
 from tests.support.server import ServerProcess, StartServer
 
 if TYPE_CHECKING:
@@ -360,6 +360,37 @@ def test_of_many_queues_those_with_most_messages_are_listed(
     report = report_of(spark, served.journal_directory)
     assert [figures.queue for figures in report.queues] == ["Q", "Qonce"]
     assert report.notes[-1].startswith("Only the 2 queues with most messages are shown")
+
+
+def test_delayed_returns_and_transactions(spark: "SparkSession", start_module_server: StartServer) -> None:
+    """queue_guarantees.md §2, §4: a message cancelled with a delay stays; one of a transaction is acknowledged, once;
+    a refused transaction changes nothing; delayed messages count in the depth of the report.
+    """
+    server = start_module_server(**options(queue_xml("Q", "T")))
+    with Peers("worker") as peers:
+        publisher = peers.logged_on(server)
+        publisher.publish_all("T", bodies(1, 2, 3, 4))
+        publisher.publish("T", b"later", delay=3_600_000)
+        publisher.flush("persisted")
+        worker = peers.logged_on(server, name="mover")
+        worker.subscribe("Q", "s", o="max_backlog=10")
+        first, second, third, _ = worker.receive_published(4)
+        acknowledge(worker, first, o="cancel,delay=1h")
+        acknowledge(worker, second, o="cancel,delay=50ms")
+        (again,) = worker.receive_published(1)
+        assert transact(worker, [again], 1, transaction_body(result(b"r"), result(b"s", "T"))).succeeded
+        assert transact(worker, [first], 4, b"").reason == "lease lost"
+        assert transact(worker, [again], 1, transaction_body(result(b"r"), result(b"s", "T"))).succeeded
+        acknowledge(worker, third, o="cancel,delay=1h")
+        acknowledge(worker, third)
+    server.stop()
+    figures = figures_of(report_of(spark, server.journal_directory), "Q")
+    assert (figures.entered, figures.left, figures.expired) == (6, {"acknowledged": 2}, {})
+    assert (figures.depth, figures.redeliveries) == (4, 1)
+    assert [(one.consumer, one.acknowledged) for one in figures.consumers] == [("mover", 2)]
+    assert sum(one.left for one in figures.intervals) == 2
+    assert figures.durations.keys() == {"acknowledged"}
+    assert not any("no longer in the log" in note for note in figures.notes)
 
 
 @pytest.fixture(scope="module")

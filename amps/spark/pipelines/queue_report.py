@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 INTERVALS_CHOSEN = 240
 INTERVALS_MAX = 5000
 NOTES = (
-    "Deliveries, ended leases and cancels are not recorded. The number of redeliveries of a message is known only "
-    "after it has left, as the server has counted it since its start. Times begin when a message was recorded, not "
-    "when it was delivered.",
+    "Deliveries, ended leases and cancels are not counted. Delayed messages count in the depth. The number of "
+    "redeliveries of a message is known only after it has left, as the server has counted it since its start. Times "
+    "begin when a message was recorded, not when it was delivered.",
     "A consumer is the client that acknowledged a message; the log does not record to which client an at-most-once "
     "queue delivered it.",
     "Dead letters are counted as expired messages; messages that actions published about them have other topics.",

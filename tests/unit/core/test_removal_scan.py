@@ -10,7 +10,7 @@ from amps._core.journal.search import ENTRY_BYTES, RemovalScan
 from tests.support.records import KIND_TOPIC, RecordParts, padded
 
 ACKNOWLEDGEMENT, EXPIRY = 4, 5
-ACKNOWLEDGED, EXPIRED, DELIVERED = 0, 2, 4
+ACKNOWLEDGED, EXPIRED, DELIVERED, DELAYED = 0, 2, 4, 6
 FILE_BYTES = 1 << 16
 START = 4096
 
@@ -63,11 +63,14 @@ def test_removals_from_a_watched_queue(tmp_path: Path) -> None:
 
 
 def test_records_that_are_no_removals(tmp_path: Path) -> None:
-    """queues.md §22, D-16, D-30: at-most-once messages, which leave when they are sent, and barriers."""
+    """queues.md §22, D-16, D-30: at-most-once messages, which leave when they are sent, and barriers. Messages that are
+    cancelled with a delay (queue_guarantees.md §2) have not left.
+    """
     scan, _, end = log_of(
         tmp_path,
         RecordParts(removals(DELIVERED, (1, 0)), ACKNOWLEDGEMENT, 0),
         RecordParts(removals(DELIVERED, (1, 16)), ACKNOWLEDGEMENT, 0),
+        RecordParts(removals(DELAYED, (1, 0)), ACKNOWLEDGEMENT, 0),
     )
     assert scan.next(end, 1 << 20) is None
 
