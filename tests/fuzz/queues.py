@@ -59,7 +59,7 @@ def attack_queues(server: ServerProcess, seed: int) -> None:
     sent: list[bytes] = []
     with RawClient.tcp(server.port(), timeout_s=ATTACKER_TIMEOUT_S) as client:
         try:
-            client.logon(f"queue-fuzz-{rng.randrange(3)}")
+            client.logon(f"queue-fuzz-{rng.choice([rng.randrange(3), seed])}")
             _use(client, rng, sent)
         except (ConnectionClosed, ConnectionResetError, BrokenPipeError):
             pass  # a disconnect is a correct answer
@@ -74,30 +74,39 @@ def attack_queues(server: ServerProcess, seed: int) -> None:
 
 def _use(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
     bookmarks = ["1|1|", "0|0|", "18446744073709551615|18446744073709551615|"]
+    delivered: list[tuple[str, str]] = []  # queue and bookmark
+    if rng.random() < 0.5:
+        # Without this, few seeds have messages in hand.
+        client.subscribe(rng.choice(NAMES), "mine", o="max_backlog=5")
+        client.publish_all(rng.choice(["T/a", "T/b", "Q/own"]), BODIES[:3])
+        _read(client, "begun", bookmarks, delivered)
     for number in range(rng.randrange(2, 15)):
-        header, body = _random_command(rng, bookmarks)
+        if rng.random() < (0.5 if delivered else 0.1):
+            header, body = _random_transaction(rng, bookmarks, delivered, number)
+        else:
+            header, body = _random_command(rng, bookmarks)
         data = frame(cases.encode_oddly(rng, header), body)
         if rng.random() < 0.05:
             data = frame(cases.mutate(rng, data[4:]))
         sent.append(data)
         client.send_bytes(data)
         if rng.random() < 0.5:
-            _read(client, f"f{number}", bookmarks)
-    _read(client, "the-end", bookmarks)
+            _read(client, f"f{number}", bookmarks, delivered)
+    _read(client, "the-end", bookmarks, delivered)
 
 
-def _read(client: RawClient, cid: str, bookmarks: list[str]) -> None:
+def _read(client: RawClient, cid: str, bookmarks: list[str], delivered: list[tuple[str, str]]) -> None:
     """Read until all commands have been processed, and remember the bookmarks of deliveries."""
     client.send({"c": "flush", "cid": cid, "a": "processed"})
     while not (message := client.receive()).is_ack("processed", cid):
         if message.get("bm") and message["c"] != "ack":
             bookmarks.append(str(message["bm"]))
+            if message["t"] in NAMES:
+                delivered.append((str(message["t"]), str(message["bm"])))
 
 
 def _random_command(rng: cases.Random, bookmarks: list[str]) -> tuple[dict[str, Value], bytes]:
     """A command with full field names, and its body."""
-    if rng.random() < 0.2:
-        return _random_transaction(rng, bookmarks)
     kind = rng.random()
     header: dict[str, Value] = {"cmd_id": str(rng.randrange(5)), "ack_type": rng.choice(ACKNOWLEDGEMENTS)}
     if kind < 0.35:
@@ -136,21 +145,25 @@ def _random_command(rng: cases.Random, bookmarks: list[str]) -> tuple[dict[str, 
     return header, rng.choice(BODIES) if rng.random() < 0.1 else b""
 
 
-def _random_transaction(rng: cases.Random, bookmarks: list[str]) -> tuple[dict[str, Value], bytes]:
-    """A transaction, mostly well-formed; bodies name other topics and these."""
+def _random_transaction(
+    rng: cases.Random, bookmarks: list[str], delivered: list[tuple[str, str]], number: int
+) -> tuple[dict[str, Value], bytes]:
+    """A transaction, mostly well-formed and of messages that were delivered; bodies name other topics and these."""
     header: dict[str, Value] = {
         "cmd": "transaction",
         "cmd_id": "t",
         "ack_type": rng.choice(["persisted", "persisted", "persisted,processed", *ACKNOWLEDGEMENTS]),
         "topic": rng.choice([*NAMES, *NAMES, *TOPICS]),
         "bookmark": rng.choice(bookmarks) if rng.random() < 0.7 else _random_bookmarks(rng, bookmarks),
-        "seq": rng.choice([*range(1, 50), *cases.NUMBERS]),
+        "seq": 10 * number + 1 if rng.random() < 0.8 else rng.choice([*range(1, 50), *cases.NUMBERS]),
     }
+    if delivered and rng.random() < 0.8:
+        header["topic"], header["bookmark"] = rng.choice(delivered[-5:])
     if rng.random() < 0.1:
         header.pop(rng.choice(list(header)))
     if rng.random() < 0.1:
         header["filter"] = "1=1"
-    if rng.random() < 0.5:
+    if rng.random() < 0.7:
         publishes = [
             frame(cases.encode_oddly(rng, {"topic": rng.choice(["T/a", "T/b", *NAMES])}), rng.choice(BODIES))
             for _ in range(rng.randrange(5))

@@ -624,6 +624,7 @@ def test_22_a_compressed_journal(tmp_path: Path) -> None:
     assert compressed.refused_transactions(scan.end_offset - 80) == scan.refused == [(P0, 4, 4)]
     with JournalFile(packed) as file:
         places = [entry.transaction for entry in file.entries()]
+        assert file.survey()[0].entry_count == len(places)
     assert places == [None, None, (1, 3), (2, 3), (3, 3), None, (1, 2), (2, 2)]
 
 
