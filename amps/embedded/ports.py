@@ -49,12 +49,13 @@ def _check_unused(port: int) -> None:
                 try:
                     probe.bind((address, port))
                 except OSError:
-                    if family == socket.AF_INET6 and not _has_ipv6():
+                    if family == socket.AF_INET6 and not has_ipv6():
                         continue
                     raise
 
 
-def _has_ipv6() -> bool:
+def has_ipv6() -> bool:
+    """Whether this host has an IPv6 loopback address."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
             probe.bind(("::1", 0))

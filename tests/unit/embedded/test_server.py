@@ -25,6 +25,7 @@ from amps.client import (
 from amps.embedded import Server, ServerConfigurationError, ServerError
 from amps.embedded.configuration import MESSAGE_TYPES
 from amps.embedded.ports import ReservedPort
+from tests.support.ports import release_port, reserve_port
 from tests.support.server import wait_until
 
 RUNTIME_BASE = Path(os.environ.get("AMPS_RUNTIME_DIRECTORY", "/dev/shm"))
@@ -317,3 +318,16 @@ def test_a_reserved_port_is_given_to_one_only(monkeypatch: pytest.MonkeyPatch) -
         assert second.number != first.number
         second.release()
     first.release()
+
+
+def test_a_port_of_the_tests_is_given_to_no_embedded_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suites of this project and of an application may run on one host."""
+    number = reserve_port()
+    monkeypatch.setattr("random.randint", lambda *bounds: number)
+    with pytest.raises(OSError, match="no free TCP port"):
+        ReservedPort()
+    release_port(number)
+    port = ReservedPort()
+    with pytest.raises(OSError, match="no free TCP port"):
+        reserve_port()
+    port.release()
