@@ -11,14 +11,12 @@ from pathlib import Path
 
 from amps._core.journal.reader import (
     FILE_HEADER_SIZE,
-    FORMAT_VERSION,
     FRAME_MAGIC,
     FrameCache,
     FrameMap,
     LogCursor,
     LogDamaged,
     LogFile,
-    header_version,
     read_file_header,
 )
 from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
@@ -34,8 +32,6 @@ class JournalHeader:
     first_txid: int
     instance_name: str
     in_use: bool
-    version: int = FORMAT_VERSION
-    """The version of its format."""
 
 
 def open_journal(path: Path, cache: FrameCache | None = None) -> LogFile:
@@ -61,7 +57,7 @@ def read_header(path: Path) -> JournalHeader:
     number, file_size, start, first_txid, name, in_use = header
     if file_size != size:
         raise LogDamaged(str(path), size, f"it has {size} bytes, its header says {file_size}")
-    return JournalHeader(number, size, start, first_txid, name, in_use, header_version(page))
+    return JournalHeader(number, size, start, first_txid, name, in_use)
 
 
 def seek_table_remedy(damage: LogDamaged) -> str | None:

@@ -26,7 +26,6 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from amps._core.journal.reader import FORMAT_VERSION as _FORMAT_VERSION
 from amps._core.journal.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
@@ -67,7 +66,6 @@ cdef class LogWriter:
         self.last_topic_offset = 0
         self.last_name_offset = 0
         self.last_refused_offset = 0
-        self.version = _FORMAT_VERSION
         self.name_ids = set()
 
     def __dealloc__(self):
@@ -78,11 +76,11 @@ cdef class LogWriter:
         self._use_file(number, start_position, 0, first_txid)
 
     def resume(self, uint64_t number, uint64_t start_position, uint64_t size, uint64_t position, IndexBuilder index,
-               uint32_t topic_count, name_ids=(), uint64_t last_refused_offset=0, uint32_t version=_FORMAT_VERSION):
+               uint32_t topic_count, name_ids=(), uint64_t last_refused_offset=0):
         """Continue in a file that recovery has scanned and whose storage is open already.
 
         The file has topic records for `topic_count` topics and name records for `name_ids`. last_refused_offset: file
-        offset of its last record of a refused transaction, 0 = none. version: its format.
+        offset of its last record of a refused transaction, 0 = none.
         """
         self.number = number
         self.start_position = start_position
@@ -94,7 +92,6 @@ cdef class LogWriter:
         self.last_name_offset = index.last_name_offset if index is not None else 0
         self.name_ids = set(name_ids)
         self.last_refused_offset = last_refused_offset
-        self.version = version
         self.has_file = True
 
     def note_topic(self, uint32_t topic, uint32_t topic_id):
@@ -131,7 +128,6 @@ cdef class LogWriter:
         self.last_topic_offset = 0
         self.last_name_offset = 0
         self.last_refused_offset = 0
-        self.version = _FORMAT_VERSION
         self.name_ids = set()
         self.has_file = True
         return 0

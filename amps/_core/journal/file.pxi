@@ -148,12 +148,6 @@ def read_file_header(page, path):
     )
 
 
-def header_version(page):
-    """The format version in a file header that `read_file_header` has checked."""
-    cdef const unsigned char[::1] view = page
-    return (<const FileHeader*>&view[0]).version
-
-
 def checksum(data):
     """CRC32C of some bytes, the checksum that all files of the log use."""
     cdef const unsigned char[::1] view = data

@@ -72,7 +72,6 @@ cdef class LogWriter:
     cdef uint64_t last_topic_offset
     cdef uint64_t last_name_offset
     cdef uint64_t last_refused_offset      # of the last record of a refused transaction; 0 = none
-    cdef readonly uint32_t version         # format version of the file in use
     cdef set name_ids                      # name ids with a name record in the file in use
     cdef bint has_file
     cdef bint lacks_large                  # after `may_rotate`: only a file of the requested size is missing

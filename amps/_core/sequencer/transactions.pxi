@@ -27,7 +27,6 @@ from amps._core.journal.record cimport (
 from amps._core.queues.slots cimport BLOCK_SLOTS
 
 cdef enum:
-    GROUP_VERSION = 3              # format version from which a journal may have groups
     REFUSED_MAX = 10_000           # refused transactions that are remembered of a publisher
 
 REFUSED_TRANSACTIONS_MAX = REFUSED_MAX
@@ -159,7 +158,7 @@ cdef int accept_transaction(
     need = length + topics_bytes(named_here)
     if new_name:
         need += core._name_record_bytes(session.publisher)
-    if writer.version < GROUP_VERSION or not writer.has_room(core.run_length, need):
+    if not writer.has_room(core.run_length, need):
         core.flush_run()
         named_here = list(dict.fromkeys(topics_of(transaction, state, count)))
         need = length + topics_bytes(named_here) + core._name_record_bytes(session.publisher)
@@ -237,7 +236,7 @@ cdef int refuse_transaction(
     core.flush_run()
     if REFUSED_BYTES >= core._refused_from_bytes:
         return core._refuse(session, slot, state)
-    if writer.version < GROUP_VERSION or not writer.has_room(0, need):
+    if not writer.has_room(0, need):
         if not writer.may_rotate(need):
             core._refused_from_bytes = 0
             return core._refuse(session, slot, state)

@@ -352,7 +352,6 @@ class Core:
                 len(recovered.topics),
                 recovered.name_ids,
                 recovered.last_refused_offset,
-                active.version,
             )
         if active is not None:
             files.make_missing_topic_indexes(recovered.first_number, active.number + recovered.finished)

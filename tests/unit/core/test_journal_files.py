@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.journal.reader import FILE_HEADER_SIZE, read_file_header
+from amps._core.journal.reader import FILE_HEADER_SIZE, FORMAT_VERSION, read_file_header
 from amps._core.journal.writer import IndexBuilder, IndexReader
 from amps.journal.disk import Disk
+from amps.journal.files import read_header
 from amps.journal.names import index_path, journal_path, watermark_path
 from amps.journal.watermark import WatermarkFile, read_watermark
 from amps.server.core.flusher import Flusher, SyncFailed
@@ -182,6 +183,54 @@ def test_files_a_journal_is_durable_to_its_end_before_the_next_is_used(tmp_path:
     ]
     assert setting.runtime.control.durable == SIZE
     assert read_watermark(setting.watermark) == SIZE
+
+
+def resumed(path: Path, version: int) -> Setting:
+    """A core that finds the journal of another one in use, with a version of the format."""
+    before = Setting(path)
+    before.open_new()
+    before.files.wait_for_spares()
+    journal = before.directory / before.journal(0)
+    with journal.open("r+b") as file:
+        file.seek(8)
+        file.write(version.to_bytes(4, "little"))
+    setting = Setting(path)
+    setting.files.start({1}, 0)
+    return setting
+
+
+def version_of(setting: Setting) -> int:
+    return (setting.directory / setting.journal(0)).read_bytes()[8]
+
+
+@pytest.mark.parametrize("version", [FORMAT_VERSION - 1, FORMAT_VERSION])
+def test_files_the_journal_in_use_gets_the_version_of_new_ones(tmp_path: Path, version: int) -> None:
+    """queue_guarantees.md Q-17, Q-36: it is on the disk before the journal can be written to."""
+    setting = resumed(tmp_path, version)
+    header = read_header(setting.directory / setting.journal(0))
+    setting.files.resume(header)
+    changed = [("write", setting.journal(0)), ("sync", setting.journal(0))]
+    assert setting.disk.calls == (changed if version < FORMAT_VERSION else [])
+    assert version_of(setting) == FORMAT_VERSION
+    assert read_header(setting.directory / setting.journal(0)) == header
+
+
+@pytest.mark.parametrize("fails", ["open", "write", "sync"])
+def test_files_a_journal_that_keeps_its_old_version_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """queue_guarantees.md Q-17: so no record enters a file that an older server reads."""
+    setting = resumed(tmp_path, FORMAT_VERSION - 1)
+
+    def fail(*arguments: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(setting.disk, fails, fail)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        setting.files.resume(read_header(setting.directory / setting.journal(0)))
+    with pytest.raises(KeyError):
+        setting.files.in_use  # noqa: B018
+    assert version_of(setting) == (FORMAT_VERSION if fails == "sync" else FORMAT_VERSION - 1)
 
 
 def test_flusher_the_watermark_file_is_written_before_the_watermark_is_published(

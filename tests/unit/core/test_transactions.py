@@ -61,13 +61,13 @@ class Bench:
         self.feeder.send_control([0, [0], 1000, None], KIND_QUEUE_SUBSCRIBE, WORKER)
         self.turn()
 
-    def restart(self, version: int = 2) -> None:
-        """Go on in the same file as if a server with that format had made it, with empty queues."""
+    def restart(self) -> None:
+        """Go on in the same file, with empty queues."""
         path, journal = self.feeder.journal_storage.path(0), self.feeder.journal
         index = IndexBuilder(None, 0, 0, journal.size)
         found = scan_file(LogFile(str(path)), 0, index)
-        older = LogWriter(self.feeder.journal_storage, True)
-        older.resume(
+        writer = LogWriter(self.feeder.journal_storage, True)
+        writer.resume(
             0,
             0,
             journal.size,
@@ -76,10 +76,9 @@ class Bench:
             len(found.topics),
             found.name_ids,
             found.last_refused_offset,
-            version,
         )
         self.queues = Queues()
-        self._begin(Feeder.over(self.feeder, older, (self.queues.adapter, Topics())))  # type: ignore[arg-type]
+        self._begin(Feeder.over(self.feeder, writer, (self.queues.adapter, Topics())))  # type: ignore[arg-type]
 
     def push(self, record: bytes) -> None:
         assert self.feeder.ring.push(record)
@@ -347,21 +346,6 @@ def test_a_full_journal_is_left_before_a_group(tmp_path: Path) -> None:
         assert not scan.damaged
 
 
-@pytest.mark.parametrize("refused", [False, True])
-def test_a_journal_of_an_older_format_takes_no_group(bench: Bench, refused: bool) -> None:
-    """queue_guarantees.md §4, 5: an older server would read a group as ordinary records, so a new file begins."""
-    bench.publish()
-    bench.restart()
-    bench.published = 10
-    [message] = bench.publish()
-    assert bench.feeder.journal.number == 0
-    bench.transact(1, [(7, 7, 0) if refused else message], [(RESULT, b"r")])
-    assert (bench.feeder.journal.number, bench.feeder.journal.version) == (1, 3)
-    storage = bench.feeder.journal_storage
-    kind = KIND_TRANSACTION_REFUSED if refused else KIND_TRANSACTION
-    assert [kind in raw_kinds(storage.path(number), 1 << 20) for number in (0, 1)] == [False, True]
-
-
 def cut_bench(tmp_path: Path) -> tuple[Bench, int, int]:
     """A log that ends with a group of three records, the worker's sequences 4 to 6, and the group's file offsets."""
     bench = Bench(tmp_path)
@@ -544,7 +528,7 @@ def test_20_recovery_finds_the_refusals_of_all_journals(tmp_path: Path) -> None:
 def test_20_the_chain_of_refusals_goes_on_after_a_restart(bench: Bench) -> None:
     """queue_guarantees.md §4, 6: a file that two processes of the core wrote has one chain."""
     bench.transact(1, [(7, 7, 0)], [])
-    bench.restart(version=3)
+    bench.restart()
     bench.transact(2, [(7, 7, 0)], [])
     assert bench.sequencer.change_journal()
     file = LogFile(str(bench.feeder.journal_storage.path(0)))
