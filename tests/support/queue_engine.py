@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES, QueueArena, arena_bytes
+from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES, Milestones, QueueArena, arena_bytes
 from amps._core.queues.manager import QueueManager
 from tests.support.queue_subject import (
     Action,
@@ -276,7 +276,24 @@ class QueueEngine:
             for position in sorted(known - now - self._gone[index]):
                 self._leaves(index, position, ())  # its acknowledgement had been deferred
             self._known[index] = now
+            self._check_waiting(index)
         self._check_undelivered()
+
+    def _check_waiting(self, queue: int) -> None:
+        """Check that the list of each key, and the milestones, have the messages that wait, in the order of the log."""
+        keys = self.manager.queues[queue].keys
+        if keys is None:
+            return
+        waiting: dict[int, list[int]] = {}
+        for position, state in self.manager.states(queue):
+            if state == WAITING:
+                waiting.setdefault(self._log[position].entries[queue].key, []).append(position)
+        assert {key: keys.waiting(key) for key in waiting} == waiting
+        if keys.milestones is not None:
+            chosen = {(key, at) for key in waiting for at in waiting[key] if Milestones.chooses(key, at)}
+            entries = keys.milestones.entries
+            assert entries == sorted(entries)
+            assert chosen.issuperset(entries)
 
     def _check_undelivered(self) -> None:
         """Check the engine's position of the first undelivered message.

@@ -54,7 +54,7 @@ What may not live here: sockets, and in each module:
 Invariants
 - The core is the only writer of slots. Other processes read them, and check that a slot did not change during the read.
 - Every permanent change of a queue is a record of the log. Rebuilding the queues from the log gives the same queues.
-- The cost of a step does not depend on the number of messages in the queue.
+- The cost of a step grows with the logarithm of the number of messages in the queue, or not at all.
 
 Imports `delivery`, `wire`, `expressions`, `journal`, `values` and `shm`.
 """

@@ -159,6 +159,38 @@ cdef class LeaseOrder:
     cdef int make_room(self, uint64_t leased) except -1
 
 
+# See queues/milestones.pxi.
+
+
+cdef enum:
+    MILESTONES_PER_PAGE = 254
+
+
+cdef struct MilestonePage:
+    uint32_t count
+    uint32_t[MILESTONES_PER_PAGE] slots
+
+
+cdef class Milestones:
+    cdef QueueSlot* slots                  # of the arena
+    cdef uint32_t** hashes                 # of the arena
+    cdef MilestonePage** pages
+    cdef readonly uint64_t page_count
+    cdef uint64_t page_capacity
+
+    cdef uint32_t hash_of(self, uint32_t slot) noexcept nogil
+    cdef bint is_before(self, uint32_t slot, uint32_t hash_, uint64_t position) noexcept nogil
+    cdef uint64_t page_for(self, uint32_t hash_, uint64_t position) noexcept nogil
+    cdef uint32_t place_in(self, const MilestonePage* page, uint32_t hash_, uint64_t position) noexcept nogil
+    cdef void around(self, uint32_t slot, uint32_t* before, uint32_t* behind) noexcept nogil
+    cdef void add(self, uint32_t slot) noexcept nogil
+    cdef void remove(self, uint32_t slot) noexcept nogil
+    cdef bint insert_page(self, uint64_t number) noexcept nogil
+    cdef void drop_page(self, uint64_t number) noexcept nogil
+    cdef bint split(self, uint64_t number) noexcept nogil
+    cdef void join(self, uint64_t number) noexcept nogil
+
+
 # See queues/ordering.pxi.
 
 
@@ -180,11 +212,14 @@ cdef class OrderingKeys:
     cdef KeySegment** directory            # by the first `depth` bits of the hash; a segment may be there several times
     cdef uint32_t depth
     cdef readonly uint64_t count           # keys
+    cdef readonly uint64_t steps           # of all searches for the places of waiting messages, for tests
+    cdef readonly Milestones milestones    # None: no message was delayed since the start
 
     cdef int take_block(self, uint32_t block) except -1
     cdef void forget_block(self, uint32_t block) noexcept nogil
     cdef uint32_t hash_of(self, uint32_t slot) noexcept nogil
     cdef void set_hash(self, uint32_t slot, uint32_t hash_) noexcept nogil
+    cdef int expect_delays(self) except -1
     cdef uint32_t join(self, uint32_t slot) except? 0xFFFFFFFF
     cdef uint32_t take_over(self, uint32_t slot) except? 0xFFFFFFFF
     cdef uint32_t head_of(self, uint32_t last) noexcept nogil
@@ -193,6 +228,8 @@ cdef class OrderingKeys:
     cdef uint32_t place_behind(self, uint32_t last, uint32_t slot) noexcept nogil
     cdef void wait_behind(self, uint32_t* entry, uint32_t before, uint32_t slot) noexcept nogil
     cdef void insert_behind(self, uint32_t before, uint32_t slot) noexcept nogil
+    cdef void now_waits(self, uint32_t slot) noexcept nogil
+    cdef void waits_no_longer(self, uint32_t slot) noexcept nogil
     cdef uint32_t leave(self, uint32_t slot) noexcept nogil
     cdef KeySegment* segment_of(self, uint32_t hash_) noexcept nogil
     cdef uint32_t* find(self, uint32_t hash_) noexcept nogil

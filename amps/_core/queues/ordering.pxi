@@ -6,7 +6,8 @@
 #
 # The *head* of a key is the message that is held, or else the first of its key in the log. The others form a circular
 # list in the order of the log, through `next` and `previous` of their slots, which only held messages use otherwise.
-# So a message leaves the list at any place at the same cost. A table has one entry per key: the slot of the last
+# So a message leaves the list at any place at the same cost. Its place in the list is found from both ends, or from
+# *milestones* if messages are delayed (queues/milestones.pxi). A table has one entry per key: the slot of the last
 # waiting message, or of the head if none waits. `holder` of the last waiting message is the slot of the head.
 #
 # The table is a directory of *segments*, selected by the leading bits of the hash. In a segment, an entry lies at the
@@ -73,6 +74,8 @@ cdef class OrderingKeys:
         self.slots = arena.slots
         self.depth = 0
         self.count = 0
+        self.milestones = None
+        self.steps = 0
         if arena.key_hashes == NULL:
             arena.key_hashes = <uint32_t**>calloc(arena.block_capacity, sizeof(uint32_t*))
             if arena.key_hashes == NULL:
@@ -121,6 +124,12 @@ cdef class OrderingKeys:
         self.hashes[slot // BLOCK_SLOTS][slot % BLOCK_SLOTS] = hash_
 
     # --- messages join and leave ----------------------------------------------------------------------
+
+    cdef int expect_delays(self) except -1:
+        """Note that messages of the queue may join out of the order of the log from now on."""
+        if self.milestones is None:
+            self.milestones = Milestones(self.arena)
+        return 0
 
     cdef uint32_t join(self, uint32_t slot) except? 0xFFFFFFFF:
         """Let a message that becomes active join its key, at its place in the order of the log.
@@ -186,28 +195,34 @@ cdef class OrderingKeys:
             self.slots[head].previous = head
             self.slots[head].next = head
             self.slots[head].holder = slot
-            return
-        self.slots[last].holder = slot
-        self.insert_behind(last, head)
+        else:
+            self.slots[last].holder = slot
+            self.insert_behind(last, head)
+        self.now_waits(head)
 
     cdef uint32_t place_behind(self, uint32_t last, uint32_t slot) noexcept nogil:
         """The waiting message behind which a message has its place; `last`: before the first, or none waits.
 
         The search begins at both ends: a message that becomes active is mostly the latest one, or, if it was delayed,
-        earlier than most.
+        earlier than most. It goes on between two milestones, about 32 messages apart.
         """
         cdef uint64_t position = self.slots[slot].position
         cdef uint32_t back = last
         cdef uint32_t front = last
-        if self.slots[last].state != SLOT_WAITING:
+        cdef uint32_t steps = 0
+        if self.slots[last].state != SLOT_WAITING or self.slots[last].position < position:
             return last
-        while True:
-            if self.slots[back].position < position:
-                return back
+        while self.slots[back].position > position:
             if self.slots[self.slots[front].next].position > position:
-                return front
+                back = front
+                break
             back = self.slots[back].previous
             front = self.slots[front].next
+            steps += 1
+            if steps == STEPS_WITHOUT_MILESTONES and self.milestones is not None:
+                self.milestones.around(slot, &front, &back)
+        self.steps += steps
+        return back
 
     cdef void wait_behind(self, uint32_t* entry, uint32_t before, uint32_t slot) noexcept nogil:
         """Let a message wait behind another one, or alone."""
@@ -219,11 +234,12 @@ cdef class OrderingKeys:
             message.next = slot
             message.state = SLOT_WAITING
             entry[0] = slot
-            return
-        if before == last and message.position > self.slots[last].position:
-            message.holder = self.slots[last].holder
-            entry[0] = slot
-        self.insert_behind(before, slot)
+        else:
+            if before == last and message.position > self.slots[last].position:
+                message.holder = self.slots[last].holder
+                entry[0] = slot
+            self.insert_behind(before, slot)
+        self.now_waits(slot)
 
     cdef void insert_behind(self, uint32_t before, uint32_t slot) noexcept nogil:
         cdef QueueSlot* message = &self.slots[slot]
@@ -232,6 +248,14 @@ cdef class OrderingKeys:
         message.next = self.slots[before].next
         self.slots[message.next].previous = slot
         self.slots[before].next = slot
+
+    cdef void now_waits(self, uint32_t slot) noexcept nogil:
+        if self.milestones is not None:
+            self.milestones.add(slot)
+
+    cdef void waits_no_longer(self, uint32_t slot) noexcept nogil:
+        if self.milestones is not None:
+            self.milestones.remove(slot)
 
     cdef uint32_t leave(self, uint32_t slot) noexcept nogil:
         """Let a message that leaves the queue leave its key. Returns the waiting message that is the head now; NO_SLOT:
@@ -248,6 +272,7 @@ cdef class OrderingKeys:
         last = entry[0]
         debug_assert(last != NO_SLOT)
         if message.state == SLOT_WAITING:
+            self.waits_no_longer(slot)
             if message.next == slot:
                 entry[0] = message.holder
                 return NO_SLOT
@@ -266,6 +291,7 @@ cdef class OrderingKeys:
             self.slots[last].next = self.slots[first].next
             self.slots[self.slots[first].next].previous = last
             self.slots[last].holder = first
+        self.waits_no_longer(first)
         return first
 
     # --- the table ------------------------------------------------------------------------------------
@@ -408,6 +434,18 @@ cdef class OrderingKeys:
         self.directory = doubled
         self.depth += 1
         return 0
+
+    def waiting(self, uint32_t key_hash):
+        """Log positions of the messages that wait for a key, in the order of their list, for tests."""
+        cdef uint32_t last = self.find(key_hash)[0]
+        cdef uint32_t slot = last
+        found = []
+        while last != NO_SLOT and self.slots[last].state == SLOT_WAITING:
+            slot = self.slots[slot].next
+            found.append(self.slots[slot].position)
+            if slot == last:
+                break
+        return found
 
     @property
     def table_bytes(self):

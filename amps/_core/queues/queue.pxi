@@ -583,6 +583,8 @@ cdef class Queue:
 
     cdef int delay(self, uint32_t slot, uint64_t until_ns) except -1:
         """Let a message that is counted in no state wait until a time."""
+        if self.keys is not None:
+            self.keys.expect_delays()
         self.slots[slot].state = SLOT_DELAYED
         self.slots[slot].lease_ns = until_ns
         self.counters.delayed += 1
