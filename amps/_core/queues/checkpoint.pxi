@@ -117,7 +117,7 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
             if queue.keys is not None:
                 key_hash = queue.keys.hash_of(slot)
                 hashes += (<const char*>&key_hash)[:sizeof(uint32_t)]
-        slot = queue.next_slot(slot)
+        slot = queue.arena.next_slot(slot)
     if slot == NO_SLOT:
         after = until
     size = STORED_BYTES[width]
@@ -134,7 +134,7 @@ cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
         return NO_SLOT
     slot = messages.blocks[messages.place_of_block(position)] * BLOCK_SLOTS
     while slot != NO_SLOT and messages.slots[slot].position <= position:
-        slot = messages.next_slot(slot)
+        slot = messages.arena.next_slot(slot)
     return slot
 
 
@@ -226,7 +226,7 @@ def forget_answered(Queue queue not None, last_sequence):
         while slot != NO_SLOT and queue.counters.inactive:
             if queue.slots[slot].state == SLOT_INACTIVE:
                 waiting.add(queue.bookmark(slot))
-            slot = queue.next_slot(slot)
+            slot = queue.arena.next_slot(slot)
     for bookmark in list(queue.deferred):
         if bookmark[1] <= last_sequence(bookmark[0]) and bookmark not in waiting:
             queue.recall(bookmark)
@@ -243,7 +243,7 @@ def oldest_needed(Queue queue not None):
         state = queue.slots[slot].state
         if state != SLOT_GONE and state != SLOT_DELIVERED and (state != SLOT_BARRIER or queue.members):
             return queue.slots[slot].position
-        slot = queue.next_slot(slot)
+        slot = queue.arena.next_slot(slot)
     return None
 
 

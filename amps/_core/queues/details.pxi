@@ -163,5 +163,5 @@ cdef int describe_messages(list rows, QueueManager manager, Queue queue, dict na
                 message.priority if message.flags & SLOT_HAS_PRIORITY else None, client, began_ns,
                 message.lease_ns if message.state == SLOT_DELAYED else 0,
             ))
-        slot = queue.next_slot(slot)
+        slot = queue.arena.next_slot(slot)
     return 0

@@ -27,6 +27,7 @@ cdef class QueueArena:
 
     cdef bint ensure(self, uint32_t count) except -1
     cdef uint32_t take_block(self, uint32_t queue) except? NO_BLOCK
+    cdef uint32_t next_slot(self, uint32_t slot) noexcept nogil
     cdef void give_back(self, uint32_t block) noexcept nogil
 
 
@@ -310,6 +311,26 @@ cdef struct NewMessage:
     bint is_barrier
 
 
+# See queues/expiries.pxi.
+
+
+cdef class ExpiryOrder:
+    cdef QueueArena arena
+    cdef QueueSlot* slots                  # of the arena
+    cdef int model                         # ExpirationModel
+    cdef uint64_t lifetime_ns              # of the queue's messages; NEVER = no default
+    cdef Heap heap                         # of messages that do not expire in the order of the log
+    cdef uint32_t next                     # the first slot that may expire next in the order of the log; NO_SLOT
+
+    cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept
+    cdef int add(self, uint32_t slot, uint64_t live) except -1
+    cdef uint64_t due_ns(self) noexcept nogil
+    cdef uint32_t take(self, uint64_t now_ns) noexcept nogil
+    cdef bint may_expire(self, uint32_t slot) noexcept nogil
+    cdef void block_dropped(self, uint32_t block, uint32_t next_slot) noexcept nogil
+    cdef int gather(self) except -1
+
+
 cdef class Queue
 
 
@@ -383,8 +404,6 @@ cdef class Queue:
     # messages enter, wait, run out of time, and leave
     cdef readonly object settings
     cdef bint at_least_once
-    cdef int expiration_model
-    cdef uint64_t expiration_ns            # NEVER = no default
     cdef uint64_t target_depth
     cdef uint64_t deferred_ns
     cdef QueueShared shared
@@ -392,12 +411,11 @@ cdef class Queue:
     cdef uint64_t now_ns                   # the time last passed by a caller
     cdef uint64_t expected_ns              # when its timer is due; NEVER = no timer
     cdef Heap barriers
-    cdef Heap expiries                     # of messages that do not expire in the order of the log
-    cdef uint32_t expiry_next              # the first slot that may expire next in the order of the log
     cdef uint32_t inactive_next
     cdef dict deferred                     # (publisher id, sequence) -> (UNIX time of its expiration, client)
     cdef readonly DelayOrder delays        # messages that wait for a time
     cdef bint dirty                        # it is in the list of queues to serve
+    cdef ExpiryOrder expiries
     cdef readonly OrderingKeys keys        # None: the queue has no OrderingKey
     cdef public uint64_t start_position    # recovery ignores records before this log position
     # who holds which messages
@@ -422,7 +440,6 @@ cdef class Queue:
 
     # the messages in the order of the log
     cdef uint32_t append(self, uint64_t position) except? 0xFFFFFFFF
-    cdef uint32_t next_slot(self, uint32_t slot) noexcept nogil
     cdef uint32_t find(self, uint64_t position, uint32_t hint) noexcept nogil
     cdef int gone(self, uint32_t slot) except -1
     cdef int drop_block(self, uint64_t place) except -1
@@ -433,8 +450,6 @@ cdef class Queue:
     cdef int mark_dirty(self) except -1
     cdef int enqueue(self, const NewMessage* message, uint64_t now_ns) except -1
     cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns, bint is_head) except -1
-    cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept
-    cdef int remember_expiry(self, uint32_t slot) except -1
     cdef int set_available(self, uint32_t slot) except -1
     cdef int offer(self, uint32_t slot) except -1
     cdef int promote(self, uint32_t slot) except -1
@@ -457,8 +472,6 @@ cdef class Queue:
     cdef int delay_recorded(self, uint64_t position, uint64_t until_ns) except -1
     cdef uint64_t due_ns(self) noexcept
     cdef int pass_time(self, uint64_t now_ns) except -1
-    cdef int expire_own(self) except -1
-    cdef int expire_in_order(self) except -1
 
     # who holds which messages
     cdef int acknowledge_slot(

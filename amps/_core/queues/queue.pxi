@@ -55,9 +55,6 @@ cdef class Queue:
         self.barriers.entries = NULL
         self.barriers.count = 0
         self.barriers.capacity = 0
-        self.expiries.entries = NULL
-        self.expiries.count = 0
-        self.expiries.capacity = 0
 
     def __init__(self, QueueArena arena not None, uint32_t number, counters, settings, QueueShared shared not None):
         """counters: writable memory of COUNTERS_BYTES that other processes read; it is cleared. settings: see
@@ -84,13 +81,11 @@ cdef class Queue:
         self.head = NO_SLOT
         self.settings = settings
         self.at_least_once = settings.at_least_once
-        self.expiration_model = ("default", "queue", "latest", "earliest").index(settings.expiration_model)
-        self.expiration_ns = NEVER if settings.expiration_ns is None else settings.expiration_ns
         self.target_depth = NEVER if settings.target_queue_depth is None else settings.target_queue_depth
         self.deferred_ns = settings.deferred_ack_expiration_ns
         self.shared = shared
         self.output = shared.output
-        self.expiry_next = NO_SLOT
+        self.expiries = ExpiryOrder(arena, settings)
         self.inactive_next = NO_SLOT
         self.expected_ns = NEVER
         self.deferred = {}
@@ -120,17 +115,13 @@ cdef class Queue:
     def __dealloc__(self):
         free(self.blocks)
         heap_free(&self.barriers)
-        heap_free(&self.expiries)
 
     # --- time -----------------------------------------------------------------------------------------
 
     cdef uint64_t due_ns(self) noexcept:
         """The earliest time at which `pass_time` has something to do."""
         cdef uint64_t due = min(min(self.lease_due_ns, self.wait_until_ns), self.delays.next_ns)
-        if self.expiries.count:
-            due = min(due, self.expiries.entries[0].rank)
-        if self.expiry_next != NO_SLOT:
-            due = min(due, self.slots[self.expiry_next].expires_ns)
+        due = min(due, self.expiries.due_ns())
         for until, _ in self.deferred.values():
             due = min(due, <uint64_t>until)
             break  # in the order of expiration
@@ -140,11 +131,15 @@ cdef class Queue:
         """End leases, then expire messages, then forget deferred acknowledgements, then end delays, then end the wait
         for filters. Not all delays may end at once: then it is due again.
         """
+        cdef uint32_t slot
         self.now_ns = now_ns
         if self.lease_due_ns <= now_ns:
             self.end_leases()
-        self.expire_own()
-        self.expire_in_order()
+        while True:
+            slot = self.expiries.take(now_ns)
+            if slot == NO_SLOT:
+                break
+            self.expire(slot, REASON_TIME_LIMIT)
         while self.deferred:
             bookmark, (until, _) = next(iter(self.deferred.items()))
             if until > now_ns:
@@ -168,8 +163,7 @@ cdef class Queue:
             if cursor.fresh != NO_SLOT and cursor.fresh // BLOCK_SLOTS == block:
                 cursor.fresh = next_slot
             cursor.forget_block(block)
-        if self.expiry_next != NO_SLOT and self.expiry_next // BLOCK_SLOTS == block:
-            self.expiry_next = next_slot
+        self.expiries.block_dropped(block, next_slot)
         if self.inactive_next != NO_SLOT and self.inactive_next // BLOCK_SLOTS == block:
             self.inactive_next = next_slot
         return 0
@@ -245,14 +239,6 @@ cdef class Queue:
         """Log position from which the log must be read to rebuild this queue; `position` is the end of the log."""
         return min(position, self.counters.oldest_position)
 
-    cdef uint32_t next_slot(self, uint32_t slot) noexcept nogil:
-        """The slot behind another one, gone or not. NO_SLOT: there is none behind it."""
-        cdef uint32_t block = slot // BLOCK_SLOTS
-        if slot % BLOCK_SLOTS + 1 < self.arena.blocks[block].used:
-            return slot + 1
-        block = self.arena.blocks[block].next
-        return NO_SLOT if block == NO_BLOCK else block * BLOCK_SLOTS
-
     cdef uint64_t place_of_block(self, uint64_t position) noexcept nogil:
         """Index in the list of the last block that begins at or before a position; the list must not be empty."""
         cdef uint64_t low = self.first_block
@@ -308,7 +294,7 @@ cdef class Queue:
             self.counters.last_acked_position = position
         if slot == self.head:
             while self.head != NO_SLOT and self.slots[self.head].state == SLOT_GONE:
-                self.head = self.next_slot(self.head)
+                self.head = self.arena.next_slot(self.head)
             self.counters.oldest_position = NEVER if self.head == NO_SLOT else self.slots[self.head].position
         if self.arena.blocks[block].live == 0 and (self.arena.blocks[block].used == BLOCK_SLOTS or self.live == 0):
             self.drop_block(self.place_of_block(position))
@@ -343,10 +329,9 @@ cdef class Queue:
     # A message enters once (`enqueue`; a log position that was seen before is ignored). It is then available, a
     # barrier, delayed, or inactive if the queue has reached its target depth. It leaves when it is acknowledged,
     # delivered at most once, or expired. With an OrderingKey, a message that becomes active may have to wait for others
-    # of its key (`keys`), until it becomes available. Most messages expire in the order of the log (`expiry_next`), the
-    # others by a heap (`expiries`). An acknowledgement may come before its message is active, or before it is in the
-    # queue: then it is kept for a while (`deferred`). The number of those without a message is limited, per client and
-    # for all queues (`QueueShared.may_defer`).
+    # of its key (`keys`), until it becomes available. `expiries` tells which message expires. An acknowledgement may
+    # come before its message is active, or before it is in the queue: then it is kept for a while (`deferred`). The
+    # number of those without a message is limited, per client and for all queues (`QueueShared.may_defer`).
     #
     # Each change that may allow a delivery marks the queue dirty, and the queue manager serves it.
     #
@@ -354,8 +339,7 @@ cdef class Queue:
     # - A message has one state. `depth` counts those that are active (available, leased, waiting, barriers), `delayed`
     #   those that wait for a time, `inactive` the others, the first of which is at or behind `inactive_next`.
     # - A delayed message with SLOT_DELAYED_HEAD is the head of its key; any other one has not joined its key.
-    # - A waiting message that can expire is at or behind `expiry_next`, or in `expiries`. A leased or inactive message
-    #   is checked when it comes back or becomes active.
+    # - A leased or inactive message that can expire is checked when it comes back or becomes active.
     # - `expected_ns` is the time of the queue's timer; nothing is due before it.
     # - Heaps may hold stale entries, which are dropped when they come to the top.
 
@@ -390,7 +374,7 @@ cdef class Queue:
         slot = &self.slots[number]
         slot.sequence = message.sequence
         slot.publisher = message.publisher
-        slot.expires_ns = self.expiry(message, &own)
+        slot.expires_ns = self.expiries.expiry(message, &own)
         if message.has_priority:
             slot.flags |= SLOT_HAS_PRIORITY
             slot.priority = message.priority
@@ -407,11 +391,7 @@ cdef class Queue:
         cdef QueueSlot* slot = &self.slots[number]
         if self.everything.fresh == NO_SLOT and not self.has_priority:
             self.everything.fresh = number
-        if slot.flags & SLOT_OWN_EXPIRY:
-            if slot.expires_ns != NEVER:
-                self.remember_expiry(number)
-        elif self.expiry_next == NO_SLOT and slot.expires_ns != NEVER:
-            self.expiry_next = number
+        self.expiries.add(number, self.live)
         if slot.expires_ns < self.expected_ns:
             self.shared.expects(self, slot.expires_ns)
         if is_barrier:
@@ -433,44 +413,6 @@ cdef class Queue:
         else:
             self.set_available(number)
         return 0
-
-    cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept:
-        """The time at which a message expires (queues.md §10, D-13). Sets own: not in the order of the log."""
-        cdef uint64_t of_queue = NEVER
-        cdef uint64_t of_message
-        cdef uint64_t chosen
-        if self.expiration_ns != NEVER:
-            of_queue = message.timestamp_ns + self.expiration_ns
-        own[0] = self.expiration_ns == NEVER
-        if message.expiry_ns == 0:
-            return of_queue
-        of_message = message.expiry_ns
-        if self.expiration_model == EXPIRATION_DEFAULT:
-            chosen = of_message
-        elif self.expiration_model == EXPIRATION_QUEUE:
-            chosen = of_queue
-        elif self.expiration_model == EXPIRATION_LATEST:
-            chosen = max(of_message, of_queue)
-        else:
-            chosen = min(of_message, of_queue)
-        own[0] = own[0] or chosen != of_queue
-        return chosen
-
-    cdef int remember_expiry(self, uint32_t slot) except -1:
-        cdef Heap kept
-        cdef HeapEntry* entry
-        cdef uint64_t at
-        if self.expiries.count > 2 * self.live + STALE_MAX:
-            kept.entries = NULL
-            kept.count = 0
-            kept.capacity = 0
-            for at in range(self.expiries.count):
-                entry = &self.expiries.entries[at]
-                if self.slots[entry.slot].position == entry.position and self.slots[entry.slot].state != SLOT_GONE:
-                    heap_push(&kept, entry.rank, entry.position, entry.slot, 0)
-            heap_free(&self.expiries)
-            self.expiries = kept
-        return heap_push(&self.expiries, self.slots[slot].expires_ns, self.slots[slot].position, slot, 0)
 
     cdef int set_available(self, uint32_t slot) except -1:
         """Make a new message active."""
@@ -518,8 +460,8 @@ cdef class Queue:
         while self.counters.inactive and self.counters.depth < self.target_depth:
             slot = self.inactive_next
             while self.slots[slot].state != SLOT_INACTIVE:
-                slot = self.next_slot(slot)
-            self.inactive_next = self.next_slot(slot)
+                slot = self.arena.next_slot(slot)
+            self.inactive_next = self.arena.next_slot(slot)
             self.counters.inactive -= 1
             if self.deferred and self.recall(self.bookmark(slot)) is not None:
                 self.gone(slot)
@@ -689,39 +631,6 @@ cdef class Queue:
                 if self.slots[slot].sequence == sequence and self.slots[slot].publisher == publisher:
                     return slot if self.slots[slot].state != SLOT_GONE else NO_SLOT
         return NO_SLOT
-
-    # --- expiry ---------------------------------------------------------------------------------------
-
-    cdef int expire_own(self) except -1:
-        cdef HeapEntry entry
-        cdef int state
-        while self.expiries.count and self.expiries.entries[0].rank <= self.now_ns:
-            entry = self.expiries.entries[0]
-            heap_pop(&self.expiries)
-            state = self.slots[entry.slot].state
-            # A leased or inactive message is checked when it comes back or is activated.
-            if self.slots[entry.slot].position == entry.position and (
-                state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_DELAYED or state == SLOT_WAITING
-            ):
-                self.expire(entry.slot, REASON_TIME_LIMIT)
-        return 0
-
-    cdef int expire_in_order(self) except -1:
-        cdef uint32_t slot
-        cdef int state
-        while self.expiry_next != NO_SLOT:
-            slot = self.expiry_next
-            state = self.slots[slot].state
-            if state != SLOT_GONE and not self.slots[slot].flags & SLOT_OWN_EXPIRY:
-                if self.slots[slot].expires_ns > self.now_ns:
-                    return 0
-            self.expiry_next = self.next_slot(slot)
-            if (
-                state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_DELAYED or state == SLOT_WAITING
-            ):
-                if not self.slots[slot].flags & SLOT_OWN_EXPIRY:
-                    self.expire(slot, REASON_TIME_LIMIT)
-        return 0
 
     # === who holds which messages, and how they come back ========================================================
     #
@@ -1008,7 +917,7 @@ cdef class Queue:
     def heap_entries(self):
         """Number of entries of all its heaps, including stale ones: memory besides the slots."""
         cdef Cursor cursor
-        count = self.barriers.count + self.expiries.count + self.delays.heap.count
+        count = self.barriers.count + self.expiries.heap.count + self.delays.heap.count
         for cursor in self.cursors:
             count += cursor.heap.count
         return count
@@ -1050,7 +959,7 @@ cdef class Queue:
         while slot != NO_SLOT:
             if self.slots[slot].state == SLOT_AVAILABLE:
                 self.offer_to(cursor, slot)
-            slot = self.next_slot(slot)
+            slot = self.arena.next_slot(slot)
         return 0
 
     cdef uint64_t undelivered_from(self) noexcept:
@@ -1130,7 +1039,7 @@ cdef class Queue:
             # Inactive messages are behind all available ones, unless delayed ones became available there.
             if state == SLOT_BARRIER or (state == SLOT_INACTIVE and not self.delays.used):
                 break
-            cursor.fresh = self.next_slot(cursor.fresh)
+            cursor.fresh = self.arena.next_slot(cursor.fresh)
         if (
             slot != NO_SLOT and self.barriers.count
             and self.slots[slot].position > self.barriers.entries[0].position

@@ -343,7 +343,7 @@ cdef class QueueManager:
         while slot != NO_SLOT:
             if queue.slots[slot].state in (SLOT_AVAILABLE, SLOT_BARRIER, SLOT_WAITING):
                 found.append(queue.slots[slot].position)
-            slot = queue.next_slot(slot)
+            slot = queue.arena.next_slot(slot)
         return found
 
     def states(self, uint32_t queue_number):
@@ -354,7 +354,7 @@ cdef class QueueManager:
         while slot != NO_SLOT:
             if queue.slots[slot].state != SLOT_GONE:
                 found.append((queue.slots[slot].position, queue.slots[slot].state))
-            slot = queue.next_slot(slot)
+            slot = queue.arena.next_slot(slot)
         return found
 
     def subscriber(self, uint32_t transport, uint32_t number):

@@ -149,6 +149,14 @@ cdef class QueueArena:
         self.blocks[block].queue_plus_one = queue + 1
         return block
 
+    cdef uint32_t next_slot(self, uint32_t slot) noexcept nogil:
+        """The slot behind another one of its queue, gone or not. NO_SLOT: there is none behind it."""
+        cdef uint32_t block = slot // BLOCK_SLOTS
+        if slot % BLOCK_SLOTS + 1 < self.blocks[block].used:
+            return slot + 1
+        block = self.blocks[block].next
+        return NO_SLOT if block == NO_BLOCK else block * BLOCK_SLOTS
+
     cdef void give_back(self, uint32_t block) noexcept nogil:
         """Put a block into the list of free blocks."""
         self.blocks[block].queue_plus_one = 0

@@ -19,6 +19,7 @@ from amps._core.queues.engine import (
 )
 from amps._core.queues.manager import QueueManager
 from tests.support.queue_engine import EngineSettings
+from tests.support.queue_slots import SharedQueues
 from tests.support.queue_subject import SECOND_NS, QueueSettings
 
 NOW_NS = 1_750_000_000_000_000_000
@@ -266,3 +267,13 @@ def test_messages_beyond_the_target_depth_keep_their_place() -> None:
     assert harness.ack(0, second)
     assert harness.deliver() == [(0, third)]
     assert [position for position, _ in harness.manager.states(0)] == [third, fourth]
+
+
+def test_a_message_does_not_expire_for_the_one_that_had_its_slot() -> None:
+    """The entry of a message that has left stays among those that expire until its time comes."""
+    queues = SharedQueues(QueueSettings("Q"))
+    queues.manager.enqueue(0, 8, (1, 8), 1, 1, 1)
+    queues.leave(0, 8)
+    queues.enter(0, 16)
+    queues.manager.pass_time(2 * SECOND_NS)
+    assert [position for position, _ in queues.manager.states(0)] == [16]
