@@ -30,9 +30,9 @@ from amps.client import (
     UsageException,
 )
 from tests.support.certificates import Authority
+from tests.unit.client.aio import bodies, logged_on, run, until
 from tests.unit.client.aio_peer import AsyncPeer
 from tests.unit.client.peer import WAIT_S, encode
-from tests.unit.client.test_aio import bodies, logged_on, run, until
 
 
 def handler_tasks() -> list[asyncio.Task[Any]]:

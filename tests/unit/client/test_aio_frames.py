@@ -9,8 +9,8 @@ import pytest
 
 from amps.aio import AsyncClient, AsyncHAClient
 from amps.client import AckType, Client, Command, HAClient, MemoryPublishStore, Message
+from tests.unit.client.aio import run
 from tests.unit.client.aio_peer import AsyncPeer
-from tests.unit.client.test_aio import run
 
 Step = Generator[Any, Any, None]
 

@@ -22,9 +22,9 @@ from amps.client import (
     TimedOutException,
     UsageException,
 )
+from tests.unit.client.aio import run, until
 from tests.unit.client.aio_peer import AsyncPeer
 from tests.unit.client.peer import Frame
-from tests.unit.client.test_aio import run, until
 
 DEAD = "tcp://127.0.0.1:1/amps/json"
 

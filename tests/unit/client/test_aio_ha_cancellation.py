@@ -11,8 +11,8 @@ import pytest
 
 from amps.aio import AsyncHAClient
 from amps.client import AMPSException, FixedDelayStrategy, MemoryPublishStore
+from tests.unit.client.aio import until
 from tests.unit.client.aio_peer import AsyncPeer
-from tests.unit.client.test_aio import until
 from tests.unit.client.test_aio_cancellation import (
     CALL_TIMEOUT_S,
     CALLS,

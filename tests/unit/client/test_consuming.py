@@ -1,4 +1,4 @@
-"""`consume` of the blocking client, against a scripted peer; that of the asyncio client is in `test_aio`."""
+"""`consume` of the blocking client, against a scripted peer; that of the asyncio client is in `test_aio_streams`."""
 
 import gc
 import threading

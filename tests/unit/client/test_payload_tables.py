@@ -12,10 +12,10 @@ import pytest
 from amps.client import DisconnectedException, Message, MessageStream, TableError, to_arrow, to_pandas
 from amps.client.payloads.codecs import Codec, codec_for
 from amps.client.payloads.tables import read
+from tests.unit.client.aio import logged_on as logged_on_async
+from tests.unit.client.aio import run
 from tests.unit.client.peer import Connection
 from tests.unit.client.talk import LoggedOn, stream_of
-from tests.unit.client.test_aio import logged_on as logged_on_async
-from tests.unit.client.test_aio import run
 
 
 class Owner:

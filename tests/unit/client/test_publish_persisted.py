@@ -19,10 +19,10 @@ from amps.client import (
     TimedOutException,
     UsageException,
 )
+from tests.unit.client.aio import logged_on as logged_on_aio
+from tests.unit.client.aio import run
 from tests.unit.client.peer import WAIT_S, Connection, Frame, Outcome, in_background
 from tests.unit.client.talk import LoggedOn, subscribe
-from tests.unit.client.test_aio import logged_on as logged_on_aio
-from tests.unit.client.test_aio import run
 
 
 def persisted(connection: Connection, sequence: int, status: str = "success", **fields: str) -> None:
