@@ -5,7 +5,9 @@ Every option with a long name is accepted with one dash or two (`-topic orders`,
 required options first and end with an example.
 """
 
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -93,6 +95,9 @@ def once_each(names: str) -> str:
 
 
 _NUMBER_MAX = 1e9
+_UNIX_SECONDS = re.compile(r"[1-9]\d{9}(?:\.\d{1,9})?", re.ASCII)  # a shorter number may be a date
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_SAMPLE_UNIX_S = 1_801_301_400
 
 
 class PositiveNumber(click.ParamType[float]):
@@ -130,3 +135,24 @@ class Delay(click.ParamType[float]):
 
 
 DELAY = Delay()
+
+
+class Moment(click.ParamType[datetime]):
+    """A time: ISO 8601, in UTC if it has no zone, or UNIX seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        text = str(value).strip()
+        try:
+            if _UNIX_SECONDS.fullmatch(text):
+                return datetime.fromtimestamp(float(text), UTC)
+            if _ISO_DATE.match(text):
+                moment = datetime.fromisoformat(text)
+                return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        except ValueError:
+            pass  # such as the 30th of February
+        return self.fail(f"{text!r} is no time, such as 2027-01-31T09:30:00Z or {_SAMPLE_UNIX_S}", param, ctx)
+
+
+MOMENT = Moment()

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ import click
 
 from amps.cli.connection import FILE, HEADER_TEXT, Connection, connection_options
 from amps.cli.failures import tell
-from amps.cli.options import DELAY, POSITIVE_NUMBER, HelpfulCommand, option
+from amps.cli.options import DELAY, MOMENT, POSITIVE_NUMBER, HelpfulCommand, option
 from amps.cli.publishing import ReliablePublisher
 from amps.cli.records import RecordError, RecordSource
+from amps.client import PublishArgs
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -120,6 +122,13 @@ def meter() -> Iterator[Meter]:
     type=DELAY,
     help="Queues deliver each message only after this time, for example 500ms, 30s or 2h. Subscribers get it at once.",
 )
+@option(
+    "not-before",
+    "not_before",
+    type=MOMENT,
+    help="Queues deliver each message only from this time on: 2027-01-31T09:30:00+01:00 (UTC without a zone), or UNIX "
+    "seconds.",
+)
 @option("rate", type=POSITIVE_NUMBER, help="Messages per second; .25 is one in 4 s.")
 @option(
     "timeout",
@@ -138,6 +147,7 @@ def publish(
     delimiter: int,
     delta: bool,
     delay_s: float | None,
+    not_before: datetime | None,
     rate: float | None,
     timeout_s: float,
 ) -> None:
@@ -146,12 +156,18 @@ def publish(
     Ends when the server has acknowledged every message as persisted. Unacknowledged messages of a lost connection
     are sent again.
     """
+    if delay_s is not None and not_before is not None:
+        raise click.UsageError("-delay and -not-before are two ways to delay a message: leave one of them out")
     sources = [RecordSource(path, delimiter) for path in files] or [
         RecordSource(None, delimiter, sys.stdin.buffer)
     ]
     publisher = ReliablePublisher(lambda store: connection.client(publish_store=store), reconnect_s=timeout_s)
     publisher.open()
-    delay_ms = None if delay_s is None else round(delay_s * 1000)
+    fields: PublishArgs = {}
+    if delay_s is not None:
+        fields["delay"] = delay_s
+    if not_before is not None:
+        fields["not_before"] = not_before
     started = time.monotonic()
     try:
         with meter() as shown:
@@ -159,7 +175,7 @@ def publish(
             for source in sources:
                 for record in source:
                     pace.wait(publisher.published, publisher.watch)
-                    publisher.publish(topic, record, delta=delta, delay_ms=delay_ms)
+                    publisher.publish(topic, record, delta=delta, **fields)
                     if rate is not None or publisher.published % LOOK_EVERY == 0:
                         shown.show(sources, publisher)
                 if source.left_out:

@@ -8,9 +8,9 @@ sequence of the server, and the client sends the rest of the store before new me
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
-from amps.client import Client, Command, Message
+from amps.client import Client, Message, PublishArgs
 from amps.client.blocking.deadlines import left_until
 from amps.client.errors import ConnectionException, DisconnectedException, TimedOutException
 from amps.client.servers.rivals import Rivals
@@ -69,27 +69,21 @@ class ReliablePublisher:
         """Close the client; unacknowledged messages are dropped."""
         self.client.close(timeout=0)
 
-    def publish(self, topic: str, data: bytes, *, delta: bool = False, delay_ms: int | None = None) -> None:
+    def publish(self, topic: str, data: bytes, *, delta: bool = False, **fields: Unpack[PublishArgs]) -> None:
         """Publish one message; return when it is in the store and, if the server is connected, queued for sending.
 
-        With `delta`, it has only the changed fields of a record. `delay_ms`: queues deliver it after that time.
-        A server that accepts no messages for `reconnect_s`
-        counts as lost.
+        With `delta`, it has only the changed fields of a record. `fields`: see `PublishArgs`. A server that accepts no
+        messages for `reconnect_s` counts as lost.
         """
         while True:
             before = self._progress()
             if before[0] == self.published:
                 self._progress_at = time.monotonic()  # no message was waiting
             try:
-                if delay_ms is not None:
-                    command = Command(
-                        "delta_publish" if delta else "publish", topic, data=data, delay=delay_ms
-                    )
-                    self.client.send(command, timeout=self.reconnect_s)
-                elif delta:
-                    self.client.delta_publish(topic, data, timeout=self.reconnect_s)
+                if delta:
+                    self.client.delta_publish(topic, data, timeout=self.reconnect_s, **fields)
                 else:
-                    self.client.publish(topic, data, timeout=self.reconnect_s)
+                    self.client.publish(topic, data, timeout=self.reconnect_s, **fields)
                 break
             except DisconnectedException as error:  # both are raised only before the message is stored
                 self.reconnect(error)

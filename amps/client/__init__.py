@@ -86,7 +86,7 @@ from amps.client.payloads.tables import TableError, to_arrow, to_pandas
 from amps.client.protocol.command import Command
 from amps.client.protocol.engine_types import ClientStats
 from amps.client.protocol.message import Handler, Message
-from amps.client.protocol.options import QueryArgs, SubscribeArgs
+from amps.client.protocol.options import PublishArgs, QueryArgs, SubscribeArgs
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.protocol.subscriptions import MemorySubscriptionManager, SubscriptionManager
 from amps.client.servers.auth import Authenticator, DefaultAuthenticator
@@ -175,6 +175,7 @@ __all__ = [
     "NVFIXShredder",
     "NameInUseException",
     "NotEntitledException",
+    "PublishArgs",
     "PublishException",
     "PublishStore",
     "PublishStoreGapException",

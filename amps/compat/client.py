@@ -237,6 +237,8 @@ class Client:
 
     def publish(self, topic: str | bytes, data: Data | object = b"", expiration: int | None = None) -> int:
         """Publish a message; return its sequence number, 0 without a publish store."""
+        if expiration is None:
+            return self._with_room(lambda: self._client.publish(text(topic), body(data)))
         return self._with_room(lambda: self._client.publish(text(topic), body(data), expiration=expiration))
 
     def delta_publish(self, topic: str | bytes, data: Data | object = b"", expiration: int | None = None) -> int:

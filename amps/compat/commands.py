@@ -1,5 +1,6 @@
 """Commands with getters and times in milliseconds (client.md §3.6)."""
 
+from datetime import datetime
 from typing import Any, Self
 
 from amps.client import DEFAULT
@@ -11,7 +12,7 @@ from amps.compat.names import body, milliseconds, seconds, text, with_twins
 class Command(_Command):
     """One command: `Command("subscribe").set_topic("orders").set_filter("/id > 1")`. Setters return the command.
 
-    The timeout is in milliseconds, the expiration in seconds.
+    Times are in milliseconds, the expiration in seconds. Delays are an extension (client.md §19.14).
     """
 
     def __init__(self, command: str = "", topic: str | None = None) -> None:
@@ -97,6 +98,16 @@ class Command(_Command):
     def get_expiration(self) -> int:
         """Seconds until the message expires."""
         return self.expiration or 0
+
+    def set_delay(self, value: float | None) -> Self:
+        """Milliseconds during which no queue delivers the message; None = no delay (queue_guarantees.md §1)."""
+        self.delay = None if value is None else value / 1000
+        return self
+
+    def set_not_before(self, value: float | datetime | None) -> Self:
+        """The time before which no queue delivers the message: UNIX milliseconds, or a `datetime` with a time zone."""
+        self.not_before = value if value is None or isinstance(value, datetime) else value / 1000
+        return self
 
     def get_batch_size(self) -> int:
         """The number of records in a batch."""

@@ -136,6 +136,13 @@ class Message:
         """The ids of all subscriptions of the connection that the message matched, comma-separated."""
         return ",".join(self._message.sub_ids)
 
+    def get_not_before(self) -> int:
+        """The UNIX time in milliseconds before which queues do not deliver the message; 0: it has no delay.
+
+        The documented API has no delays: they are an extension (client.md §19.14).
+        """
+        return int(self._message.header.get("not_before", 0))
+
     def get_data(self) -> str:
         """The body as text. Bytes that are not UTF-8 become surrogates, as in Python's names of files.
 

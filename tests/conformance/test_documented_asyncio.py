@@ -1,5 +1,6 @@
 """The programs of the guides to asyncio and to the documented API, as they are, but for the port."""
 
+import time
 from pathlib import Path
 
 from amps.client import EPOCH, Client
@@ -36,4 +37,14 @@ def test_the_guides_ported_program_runs(start_server: StartServer, tmp_path: Pat
     """client.md §19.12"""
     server = start_server(log_topics=("^orders",))
     with programs(GUIDE_TO_PORTING, tmp_path, server.port()) as guide:
-        assert guide.run("amps.compat") == '{"id": 7}\n'
+        assert guide.run('Client("ported")') == '{"id": 7}\n'
+
+
+def test_the_guides_ported_program_delays_a_message(start_server: StartServer, tmp_path: Path) -> None:
+    """client.md §21, 76"""
+    server = start_server(**options(queue_xml("work", "orders"), log_topics=("^orders",)))
+    with programs(GUIDE_TO_PORTING, tmp_path, server.port()) as guide:
+        body, _, not_before_ms = guide.run("set_delay").rpartition(" ")
+    assert body == '{"id": 8}'
+    assert int(not_before_ms) <= time.time() * 1000
+    assert int(not_before_ms) > 1.7e12

@@ -15,7 +15,7 @@ WAIT_S = 30.0
 def test_the_guides_delays(start_server: StartServer) -> None:
     """queue_guarantees.md §1: the consumer gets each message at its time, and gives one back for a while."""
     server = start_server(**options(queue_xml("work", "orders"), log_topics=("^orders$",)))
-    program = block(GUIDE_TO_QUEUES, "set_not_before").replace("localhost:9007", f"127.0.0.1:{server.port()}")
+    program = block(GUIDE_TO_QUEUES, "not_before").replace("localhost:9007", f"127.0.0.1:{server.port()}")
     environment = {"PYTHONPATH": package_path()}
     subprocess.run([sys.executable, "-P", "-c", program], env=environment, timeout=WAIT_S, check=True)
     address = f"127.0.0.1:{server.port()}"
@@ -28,7 +28,7 @@ def test_the_guides_delays(start_server: StartServer) -> None:
         found = []
         for message in client.subscribe("work", options="max_backlog=10", timeout=WAIT_S):
             assert message.not_before is not None
-            assert time.time() * 1000 >= message.not_before
+            assert time.time() >= message.not_before
             found.append(message.json()["id"])
             message.ack("cancel,delay=100ms" if len(found) == 1 else "")
             if len(found) == 4:

@@ -13,7 +13,17 @@ from tests.support.admin import get
 from tests.support.peer import Value, bodies_of
 from tests.support.peers import Peers
 from tests.support.ports import release_port, reserve_port
-from tests.support.queues import Queueing, acknowledge, bodies, counts, options, query, queue_xml, quiet
+from tests.support.queues import (
+    Queueing,
+    acknowledge,
+    bodies,
+    counts,
+    options,
+    query,
+    queue_xml,
+    quiet,
+    records_of,
+)
 from tests.support.server import StartServer, wait_until
 from tests.support.services import action, do, on
 
@@ -76,6 +86,20 @@ def test_queues_delays_are_shown_to_replays(queueing: Queueing) -> None:
     replay.subscribe("T", "t", bm="0")
     first, second = replay.receive_published(2)
     assert (first["not_before"], "not_before" in second) == (later, False)
+
+
+@pytest.mark.parametrize("ordered", [{}, {"orderby": "/id"}], ids=["log", "ordered"])
+def test_queues_delays_are_shown_by_queries_of_the_queue(queueing: Queueing, ordered: dict[str, Value]) -> None:
+    """queue_guarantees.md §1.3: as the last key of the record's header, once the message is available."""
+    over = now_ms() - 5
+    queueing.publish(1, not_before=over)
+    queueing.publish(2)
+    queueing.publisher.flush("persisted")
+    client = queueing.client()
+    client.send({"c": "sow", "t": "Q", "cid": "1", **ordered})
+    delayed, plain = records_of(client)
+    assert (delayed.header["not_before"], list(delayed.header)[-1]) == (over, "not_before")
+    assert "not_before" not in plain.header
 
 
 def test_queues_delays_that_are_over_do_not_delay(queueing: Queueing) -> None:

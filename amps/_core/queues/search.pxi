@@ -12,7 +12,13 @@ from amps._core.journal.reader import LogDamaged
 from amps._core.wire.ingress cimport AckList
 from amps._core.queues.slots cimport SLOT_AVAILABLE, SLOT_BARRIER, SLOT_DELAYED, SLOT_LEASED, SLOT_WAITING
 from amps._core.queues.manager cimport WALK_END, WALK_FOUND, QueueWalk, SlotMemory, WalkStep
-from amps._core.journal.record cimport RecordHeader, record_correlation_id, record_payload
+from amps._core.journal.record cimport (
+    EXTENSION_DELIVER_AT,
+    RecordHeader,
+    extension_word,
+    record_correlation_id,
+    record_payload,
+)
 from amps._core.wire.topics cimport TopicEntry
 
 
@@ -112,6 +118,7 @@ cdef class QueueSearch:
                 record.txid,
                 record.timestamp_ns,
                 (<const char*>record_correlation_id(record))[:record.correlation_id_length],
+                extension_word(record, EXTENSION_DELIVER_AT, 0),
                 (<const char*>record_payload(record))[:record.payload_length],
             ))
         return cost
@@ -122,7 +129,9 @@ cdef class QueueSearch:
         self.row_limit = row_limit
 
     def take_rows(self):
-        """[(transaction id, UNIX time in ns, correlation id, payload)] of the matches found since the last call."""
+        """[(transaction id, UNIX time in ns, correlation id, time in ns before which it was not delivered or 0,
+        payload)] of the matches found since the last call.
+        """
         rows = self.rows
         self.rows = []
         return rows

@@ -44,7 +44,15 @@ from amps.client.payloads.codecs import Codec
 from amps.client.protocol.command import Command, TransactionCommand, check_number, check_seconds
 from amps.client.protocol.engine_types import ClientStats, Route, RouteKind, State
 from amps.client.protocol.message import Handler, Message
-from amps.client.protocol.options import BookmarkSubscribeArgs, CallSettings, OnFull, QueryArgs, SubscribeArgs
+from amps.client.protocol.options import (
+    BookmarkSubscribeArgs,
+    CallSettings,
+    OnFull,
+    PublishArgs,
+    QueryArgs,
+    SubscribeArgs,
+    is_plain,
+)
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator
@@ -352,14 +360,12 @@ class AsyncClient:
         topic: str,
         data: Data | object = b"",
         *,
-        expiration: int | None = None,
-        correlation_id: str | None = None,
-        sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
+        **fields: Unpack[PublishArgs],
     ) -> int:
         """Publish a message; return its sequence number, 0 without a publish store. Waits for no answer.
 
-        `expiration` is in seconds. Raises StoreException if a publish store in files cannot keep the message, or
+        `fields`: see `PublishArgs`. Raises StoreException if a publish store in files cannot keep the message, or
         StoreFullException if the store is full and has on_full="raise".
 
         If the server does not read the bytes sent before, or the publish store is full, the call waits, at most
@@ -371,7 +377,7 @@ class AsyncClient:
             link.check_usable()
         if link.turn_due:  # before the message is accepted: a cancelled call has not published
             await link.take_turn()
-        if expiration is None and correlation_id is None and sow_key is None:
+        if not fields or is_plain(fields):
             sequence = self._outbox.publish(topic, data)
             if sequence >= 0:
                 return sequence
@@ -380,7 +386,7 @@ class AsyncClient:
                 return -2 - sequence
             template = self._publisher.templates.of(topic)
         else:
-            template = publish_template("publish", topic, expiration, correlation_id, sow_key)
+            template = publish_template("publish", topic, fields, stored=self._outbox.numbered)
         return await self._publisher.publish(template, data, timeout)
 
     async def delta_publish(
@@ -388,13 +394,11 @@ class AsyncClient:
         topic: str,
         data: Data | object = b"",
         *,
-        expiration: int | None = None,
-        correlation_id: str | None = None,
-        sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
+        **fields: Unpack[PublishArgs],
     ) -> int:
         """Publish changes to a record; otherwise like `publish`."""
-        template = publish_template("delta_publish", topic, expiration, correlation_id, sow_key)
+        template = publish_template("delta_publish", topic, fields, stored=self._outbox.numbered)
         if self._link.turn_due:
             await self._link.take_turn()
         return await self._publisher.publish(template, data, timeout)
@@ -403,10 +407,7 @@ class AsyncClient:
         self,
         topic: str,
         data: Data | object = b"",
-        *,
-        expiration: int | None = None,
-        correlation_id: str | None = None,
-        sow_key: str | None = None,
+        **fields: Unpack[PublishArgs],
     ) -> int:
         """Publish a message without ever waiting; return its sequence number, 0 without a publish store.
 
@@ -415,7 +416,7 @@ class AsyncClient:
         """
         if self._link.loop is not _get_running_loop():
             self._link.check_usable()
-        if expiration is None and correlation_id is None and sow_key is None:
+        if not fields or is_plain(fields):
             sequence = self._outbox.publish(topic, data)
             if sequence >= 0:
                 return sequence
@@ -424,7 +425,7 @@ class AsyncClient:
                 return -2 - sequence
             template = self._publisher.templates.of(topic)
         else:
-            template = publish_template("publish", topic, expiration, correlation_id, sow_key)
+            template = publish_template("publish", topic, fields, stored=self._outbox.numbered)
         return self._publisher.publish_nowait(template, data)
 
     async def publish_persisted(
@@ -432,10 +433,8 @@ class AsyncClient:
         topic: str,
         data: Data | object = b"",
         *,
-        expiration: int | None = None,
-        correlation_id: str | None = None,
-        sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
+        **fields: Unpack[PublishArgs],
     ) -> int:
         """Publish a message and wait until the server has persisted it; return its sequence number, 0 without a
         publish store.
@@ -446,8 +445,7 @@ class AsyncClient:
         `publish_flush` are faster for many messages.
         """
         body = self._commands.encode(data)
-        stored = self.publish_store is not None
-        command = persisted_publish(topic, body, expiration, correlation_id, sow_key, stored=stored)
+        command = persisted_publish(topic, body, fields, stored=self.publish_store is not None)
         ticket, _ = await self._commands.start(command, None, timeout, awaited=AckType.PERSISTED)
         return ticket.sequence
 

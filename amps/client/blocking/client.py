@@ -50,7 +50,15 @@ from amps.client.protocol.command import (
 )
 from amps.client.protocol.engine_types import ClientStats, Route, RouteKind
 from amps.client.protocol.message import Handler, Message
-from amps.client.protocol.options import BookmarkSubscribeArgs, CallSettings, OnFull, QueryArgs, SubscribeArgs
+from amps.client.protocol.options import (
+    BookmarkSubscribeArgs,
+    CallSettings,
+    OnFull,
+    PublishArgs,
+    QueryArgs,
+    SubscribeArgs,
+    is_plain,
+)
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 from amps.client.protocol.subscriptions import SubscriptionManager
 from amps.client.servers.auth import Authenticator
@@ -380,26 +388,24 @@ class Client:
         topic: str,
         data: Data | object = b"",
         *,
-        expiration: int | None = None,
-        correlation_id: str | None = None,
-        sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
+        **fields: Unpack[PublishArgs],
     ) -> int:
         """Publish a message; return its sequence number, 0 without a publish store. Waits for no answer.
 
-        `expiration` is in seconds. Raises StoreException if a publish store in files cannot keep the message, or
+        `fields`: see `PublishArgs`. Raises StoreException if a publish store in files cannot keep the message, or
         StoreFullException if the store is full and has on_full="raise".
 
         If the server does not read the bytes sent before, or the publish store is full, the call waits, at most
         `timeout` seconds. Then it raises TimedOutException, and the message was neither sent nor stored: it may be
         published again. Bytes that a slow server has not read when the call returns are sent by a thread of the client.
         """
-        if expiration is None and correlation_id is None and sow_key is None:
+        if not fields or is_plain(fields):
             sequence = self._outbox.publish(topic, data)
             if sequence >= 0:
                 return sequence
             return self._publisher.follow(sequence, topic, data, timeout)
-        template = publish_template("publish", topic, expiration, correlation_id, sow_key)
+        template = publish_template("publish", topic, fields, stored=self._outbox.numbered)
         return self._publisher.publish(template, data, timeout)
 
     def delta_publish(
@@ -407,13 +413,11 @@ class Client:
         topic: str,
         data: Data | object = b"",
         *,
-        expiration: int | None = None,
-        correlation_id: str | None = None,
-        sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
+        **fields: Unpack[PublishArgs],
     ) -> int:
         """Publish changes to a record; otherwise like `publish`."""
-        template = publish_template("delta_publish", topic, expiration, correlation_id, sow_key)
+        template = publish_template("delta_publish", topic, fields, stored=self._outbox.numbered)
         return self._publisher.publish(template, data, timeout)
 
     def publish_persisted(
@@ -421,10 +425,8 @@ class Client:
         topic: str,
         data: Data | object = b"",
         *,
-        expiration: int | None = None,
-        correlation_id: str | None = None,
-        sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
+        **fields: Unpack[PublishArgs],
     ) -> int:
         """Publish a message and wait until the server has persisted it; return its sequence number, 0 without a
         publish store.
@@ -435,8 +437,7 @@ class Client:
         `publish_flush` are faster for many messages.
         """
         body = self._commands.encode(data)
-        stored = self.publish_store is not None
-        command = persisted_publish(topic, body, expiration, correlation_id, sow_key, stored=stored)
+        command = persisted_publish(topic, body, fields, stored=self.publish_store is not None)
         ticket, _ = self._commands.start(command, None, timeout, awaited=AckType.PERSISTED)
         return ticket.sequence
 

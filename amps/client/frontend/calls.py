@@ -23,53 +23,65 @@ from amps.client.protocol.command import (
     Command,
     PublishTemplate,
     check_base64,
+    check_delay,
     check_expiration,
     check_number,
     check_text,
 )
+from amps.client.protocol.delays import delay_ms, moment_after, moment_ms
 from amps.client.protocol.engine import Engine
 from amps.client.protocol.engine_types import Route
 from amps.client.protocol.message import Handler, Message
-from amps.client.protocol.options import CallSettings, option_names, split_keywords
+from amps.client.protocol.options import (
+    CallSettings,
+    PublishArgs,
+    check_publish_keywords,
+    option_names,
+    split_keywords,
+)
 from amps.client.protocol.store_interfaces import BookmarkStore, PublishStore
 
 SUBSCRIBING = SUBSCRIPTIONS | QUERIES
 """The commands whose messages belong to the caller."""
 
 
-def publish_template(
-    command: str, topic: str, expiration: int | None, correlation_id: str | None, sow_key: str | None
-) -> PublishTemplate:
-    """Return the header of a publish. Raises ValueError and TypeError."""
-    if expiration is not None:
-        check_expiration(expiration)
-    if correlation_id is not None:
-        check_base64("correlation_id", correlation_id)
-    if sow_key is not None:
-        check_base64("sow_key", sow_key)
+def publish_template(command: str, topic: str, fields: PublishArgs, *, stored: bool) -> PublishTemplate:
+    """Return the header of a publish. `stored`: a publish store keeps it. Raises ValueError and TypeError."""
+    _check_publish(fields)
+    delay, not_before = fields.get("delay"), fields.get("not_before")
+    if stored and delay is not None:
+        not_before, delay = moment_after(delay), None
     return PublishTemplate(
-        command, topic, expiration=expiration, correlation_id=correlation_id, sow_key=sow_key
+        command,
+        topic,
+        expiration=fields.get("expiration"),
+        correlation_id=fields.get("correlation_id"),
+        sow_key=fields.get("sow_key"),
+        delay=None if delay is None else delay_ms(delay),
+        not_before=None if not_before is None else moment_ms(not_before),
     )
 
 
-def persisted_publish(
-    topic: str,
-    body: bytes,
-    expiration: int | None,
-    correlation_id: str | None,
-    sow_key: str | None,
-    *,
-    stored: bool,
-) -> Command:
+def persisted_publish(topic: str, body: bytes, fields: PublishArgs, *, stored: bool) -> Command:
     """Return the command of a publish whose caller waits until it is persisted. Raises ValueError and TypeError.
 
     Without a publish store, a refusal is reported in the `processed` acknowledgement.
     """
-    publish_template("publish", topic, expiration, correlation_id, sow_key)  # checks them
+    _check_publish(fields)
     return Command(
-        "publish", topic, data=body, expiration=expiration, correlation_id=correlation_id, sow_key=sow_key,
-        ack_type=AckType.NONE if stored else AckType.PROCESSED,
-    )  # fmt: skip
+        "publish", topic, data=body, ack_type=AckType.NONE if stored else AckType.PROCESSED, **fields
+    )
+
+
+def _check_publish(fields: PublishArgs) -> None:
+    check_publish_keywords(fields)
+    if (expiration := fields.get("expiration")) is not None:
+        check_expiration(expiration)
+    if (correlation_id := fields.get("correlation_id")) is not None:
+        check_base64("correlation_id", correlation_id)
+    if (sow_key := fields.get("sow_key")) is not None:
+        check_base64("sow_key", sow_key)
+    check_delay(fields.get("delay"), fields.get("not_before"))
 
 
 def subscription(

@@ -12,7 +12,7 @@ slow, or whose connection was lost, publishes nothing for a message that another
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from amps.client.enums import Data, Timeout
 from amps.client.errors import TransactionRefusedException, UsageException
@@ -20,6 +20,7 @@ from amps.client.frontend.calls import publish_template, queue_ack
 from amps.client.frontend.claims import IN_TRANSACTION, WAS_IN_TRANSACTION, Claimed
 from amps.client.protocol.command import TransactionCommand
 from amps.client.protocol.message import Message
+from amps.client.protocol.options import PublishArgs
 
 PUBLISHES_MAX = 4096
 MESSAGES_MAX = 4096
@@ -78,20 +79,18 @@ class Transaction:
         self,
         topic: str,
         data: Data | object = b"",
-        *,
-        expiration: int | None = None,
-        correlation_id: str | None = None,
-        sow_key: str | None = None,
+        **fields: Unpack[PublishArgs],
     ) -> None:
         """Add a publish. It is sent with the others when the block ends; the topic must be recorded by the server.
 
-        Raises UsageException outside the block, ValueError for the 4,097th publish.
+        `fields`: see `PublishArgs`; a delay counts from the moment at which the server reads the transaction
+        (queue_guarantees.md Q-39). Raises UsageException outside the block, ValueError for the 4,097th publish.
         """
         if self._state != "open":
             raise UsageException("publish of a transaction: call it inside its with block")
         if self._publishes == PUBLISHES_MAX:
             raise ValueError(f"a transaction has at most {PUBLISHES_MAX} publishes")
-        header = publish_template("publish", topic, expiration, correlation_id, sow_key).header
+        header = publish_template("publish", topic, fields, stored=False).header
         body = data if type(data) is bytes else self._encode(data)
         self._body += (len(header) + len(body)).to_bytes(4, "big") + header + body
         self._publishes += 1

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from amps.client.enums import DEFAULT, AckType, Bookmark, Data, Timeout
+from amps.client.protocol.delays import Moment, delay_ms, moment_after, moment_ms
 from amps.client.protocol.framing import build_header, encode_frame, parse_header
 
 _pack_length = struct.Struct(">I").pack
@@ -21,7 +22,7 @@ _TOPIC_REQUIRED = frozenset(
     ("publish", "delta_publish", "subscribe", "delta_subscribe", "sow", "sow_and_subscribe",
      "sow_and_delta_subscribe", "sow_delete", "transaction")
 )  # fmt: skip
-_NUMBERS = ("expiration", "delay", "not_before", "batch_size", "top_n", "sequence")
+_NUMBERS = ("expiration", "batch_size", "top_n", "sequence")
 _HEADERS = (
     ("topic", "topic"),
     ("filter", "filter"),
@@ -33,8 +34,6 @@ _HEADERS = (
     ("sow_keys", "sow_keys"),
     ("correlation_id", "correlation_id"),
     ("expiration", "expiration"),
-    ("delay", "delay"),
-    ("not_before", "not_before"),
     ("batch_size", "batch_size"),
     ("top_n", "top_n"),
     ("sequence", "seq"),
@@ -43,8 +42,6 @@ _HEADERS = (
 _TEXTS = ("command_id", *(a for a, _ in _HEADERS if a not in _NUMBERS), "options")
 MAX_NUMBER = 2**63 - 1
 MAX_EXPIRATION_S = 2**32 - 2
-MAX_DELAY_MS = 3653 * 86_400_000
-MAX_NOT_BEFORE_MS = 2**63 // 10**6
 
 PUBLISHES = frozenset(("publish", "delta_publish"))
 SUBSCRIPTIONS = frozenset(("subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"))
@@ -104,6 +101,16 @@ def check_expiration(value: int) -> int:
     return check_number("expiration", value, MAX_EXPIRATION_S)
 
 
+def check_delay(delay: float | None, not_before: Moment | None) -> None:
+    """Raise ValueError or TypeError for a delay and a time that a publish cannot have."""
+    if delay is not None and not_before is not None:
+        raise ValueError("a message has a delay or a time not_before, not both")
+    if delay is not None:
+        delay_ms(delay)
+    if not_before is not None:
+        moment_ms(not_before)
+
+
 def check_base64(name: str, value: str) -> str:
     """Return a text of Base64 characters: correlation ids and SOW keys made by publishers may hold no others."""
     if not isinstance(value, str):
@@ -142,7 +149,7 @@ class PublishTemplate:
 class Command:
     """One command. Every setter `set_<name>` returns the command, so that calls can be chained.
 
-    `timeout` and `expiration` are in seconds. Values are checked when the command is sent: ValueError, TypeError.
+    Times are in seconds. Values are checked when the command is sent: ValueError, TypeError.
     """
 
     filter: str | None = None
@@ -167,10 +174,10 @@ class Command:
     """A text of Base64 characters that is delivered with the message."""
     expiration: int | None = None
     """Seconds; 0 = never expires."""
-    delay: int | None = None
-    """Milliseconds during which no queue delivers the message."""
-    not_before: int | None = None
-    """The UNIX time in milliseconds before which no queue delivers the message."""
+    delay: float | None = None
+    """Seconds during which no queue delivers the message."""
+    not_before: Moment | None = None
+    """The time before which no queue delivers the message: a `datetime` with a time zone, or UNIX seconds."""
     batch_size: int | None = None
     """The number of records of a result in one message."""
     top_n: int | None = None
@@ -202,8 +209,8 @@ class Command:
         sow_keys: str | Iterable[str] | None = None,
         correlation_id: str | None = None,
         expiration: int | None = None,
-        delay: int | None = None,
-        not_before: int | None = None,
+        delay: float | None = None,
+        not_before: Moment | None = None,
         batch_size: int | None = None,
         top_n: int | None = None,
         sequence: int | None = None,
@@ -304,13 +311,19 @@ class Command:
         self.expiration = value
         return self
 
-    def set_delay(self, value: int | None) -> Self:
-        """Milliseconds, at most ten years, during which no queue delivers the message (queue_guarantees.md §1)."""
+    def set_delay(self, value: float | None) -> Self:
+        """Seconds, at most ten years, during which no queue delivers the message (queue_guarantees.md §1).
+
+        They count from the moment at which the server reads it; with a publish store, from now on (Q-47).
+        """
         self.delay = value
         return self
 
-    def set_not_before(self, value: int | None) -> Self:
-        """The UNIX time in milliseconds before which no queue delivers the message; not together with a delay."""
+    def set_not_before(self, value: Moment | None) -> Self:
+        """The time before which no queue delivers the message; not together with a delay.
+
+        A `datetime` with a time zone, or UNIX seconds.
+        """
         self.not_before = value
         return self
 
@@ -378,12 +391,7 @@ class Command:
                 check_number(attribute, number)
         if self.expiration is not None:
             check_expiration(self.expiration)
-        if self.delay is not None and self.not_before is not None:
-            raise ValueError("a message has a delay or a time not_before, not both")
-        if self.delay is not None:
-            check_number("delay", self.delay, MAX_DELAY_MS)
-        if self.not_before is not None:
-            check_number("not_before", self.not_before, MAX_NOT_BEFORE_MS)
+        check_delay(self.delay, self.not_before)
         if self.topic == "" or (self.topic is None and name in _TOPIC_REQUIRED and not self._is_resume()):
             raise ValueError(f"{name} needs a topic")
         if self.correlation_id is not None:
@@ -413,12 +421,21 @@ class Command:
             value = getattr(self, attribute)
             if value is not None:
                 fields[name] = value
+        if self.delay is not None:
+            fields["delay"] = delay_ms(self.delay)
+        if self.not_before is not None:
+            fields["not_before"] = moment_ms(self.not_before)
         options = self.options.strip().rstrip(",")
         if options:
             fields["opts"] = options
         if self.ack_type:
             fields["ack_type"] = str(self.ack_type)
         return fields
+
+    def fix_delay(self) -> None:
+        """Turn a delay into a time, because the message may be sent again later (queue_guarantees.md Q-47)."""
+        if self.delay is not None:
+            self.not_before, self.delay = moment_after(self.delay), None
 
     def encode(self) -> bytes:
         """The frame of this command: length, header, body."""
@@ -457,6 +474,10 @@ def numbered_frame(start: bytes, sequence: int, body: bytes) -> bytes:
     return b"".join((_pack_length(len(start) + len(number) + len(body)), start, number, body))
 
 
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
 def command_from_frame(frame: bytes) -> Command:
     """Return the publish or delete command in a stored frame."""
     payload = frame[4:]
@@ -470,8 +491,8 @@ def command_from_frame(frame: bytes) -> Command:
         sow_keys=fields.get("sow_keys"),
         correlation_id=fields.get("correlation_id"),
         expiration=fields.get("expiration"),
-        delay=fields.get("delay"),
-        not_before=fields.get("not_before"),
+        delay=_seconds(fields.get("delay")),
+        not_before=_seconds(fields.get("not_before")),
         sequence=fields.get("seq"),
         options=fields.get("opts", ""),
         ack_type=fields.get("ack_type", ""),

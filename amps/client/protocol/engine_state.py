@@ -220,6 +220,7 @@ class EngineState:
             return 0
         self._check_numbered(command.command)
         command.ack_type |= AckType.PERSISTED
+        command.fix_delay()
         return self._send_numbered(*command.numbered_parts())
 
     def _send_numbered(self, start: bytes, body: bytes) -> int:

@@ -7,10 +7,11 @@ class, which the extension module provides; all others need the parsed header.
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol, Self, TypeVar, overload
+from typing import Any, Protocol, Self, TypeVar, Unpack, overload
 
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
 from amps.client.payloads.codecs import codec_for, decode_body, json_loads
+from amps.client.protocol.options import PublishArgs
 from amps.client.protocol.traffic import AckBatch, ReceivedMessage
 
 T = TypeVar("T")
@@ -36,10 +37,7 @@ class MessageTransaction(Protocol):
         self,
         topic: str,
         data: Data | object = b"",
-        *,
-        expiration: int | None = None,
-        correlation_id: str | None = None,
-        sow_key: str | None = None,
+        **fields: Unpack[PublishArgs],
     ) -> None:
         """Add a publish."""
 
@@ -253,11 +251,12 @@ class Message(ReceivedMessage):
         return self._number("expiration")
 
     @property
-    def not_before(self) -> int | None:
-        """The UNIX time in milliseconds before which queues do not deliver the message; None: it has no delay
+    def not_before(self) -> float | None:
+        """The UNIX time in seconds before which queues do not deliver the message; None: it has no delay
         (queue_guarantees.md §1).
         """
-        return self._number("not_before")
+        time_ms = self._number("not_before")
+        return None if time_ms is None else time_ms / 1000
 
     @property
     def batch_size(self) -> int | None:

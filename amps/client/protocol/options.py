@@ -1,4 +1,4 @@
-"""Keyword arguments of the subscribing and querying calls, and their conversion to `opts` and header fields.
+"""Keyword arguments of publishing, subscribing and querying calls, and their conversion to `opts` and header fields.
 
 The order of the option tokens is fixed (it is the order of `_TOKENS`). The caller's own `options=` text
 comes last and is copied verbatim, without a trailing comma. This module does not use commands or connections.
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
 from amps.client.enums import DEFAULT, AckType, Bookmark, Timeout
+from amps.client.protocol.delays import Moment
 
 OnFull = Literal["pause", "drop_oldest", "raise"]
 
@@ -103,6 +104,23 @@ class QueryArgs(_CommonArgs, total=False):
     """The fields by which an aggregated query groups."""
     projection: Sequence[str]
     """The fields of an aggregated query."""
+
+
+class PublishArgs(TypedDict, total=False):
+    """Keywords of the publishing calls. One that is None counts as absent."""
+
+    expiration: int | None
+    """Seconds until the message expires; 0 = never."""
+    correlation_id: str | None
+    """A text of Base64 characters that is delivered with the message."""
+    sow_key: str | None
+    """The key of the record, for topics whose publishers make the keys."""
+    delay: float | None
+    """Seconds, at most ten years, during which no queue delivers the message. They count from the moment at which the
+    server reads it; with a publish store, from the call on (queue_guarantees.md §1, Q-47)."""
+    not_before: Moment | None
+    """The time before which no queue delivers the message: a `datetime` with a time zone, or UNIX seconds. Not together
+    with `delay`."""
 
 
 @dataclass(slots=True)
@@ -206,6 +224,7 @@ _HEADERS = ("sub_id", "bookmark", "query_id", "order_by", "batch_size", "sow_key
 _SETTINGS = ("options", "top_n", "timeout", "control", "resubscribe", "max_depth", "on_full", "conflate")
 SUBSCRIBE_KEYWORDS = frozenset(SubscribeArgs.__annotations__)
 QUERY_KEYWORDS = frozenset(QueryArgs.__annotations__)
+PUBLISH_KEYWORDS = frozenset(PublishArgs.__annotations__)
 
 
 def join_options(*parts: str) -> str:
@@ -239,6 +258,18 @@ def without_options(options: str, *names: str) -> str:
     return ",".join(
         item for item in option_items(options) if item.partition("=")[0].strip() not in names
     )
+
+
+def is_plain(fields: PublishArgs) -> bool:
+    """Whether a publish has no header field of its own."""
+    return all(value is None for value in fields.values()) and PUBLISH_KEYWORDS.issuperset(fields)
+
+
+def check_publish_keywords(fields: PublishArgs) -> None:
+    """Raise TypeError for a keyword that no publishing call has."""
+    for name in fields:
+        if name not in PUBLISH_KEYWORDS:
+            raise TypeError(f"a publish has no argument {name!r}")
 
 
 def split_keywords(

@@ -43,12 +43,13 @@ _NULL, _NAN, _NUMBER, _TEXT = range(4)
 
 
 class Row(NamedTuple):
-    """A record of a query's result. `queue`: its number. `timestamp_ns`: since 1970."""
+    """A record of a query's result. `queue`: its number. Times are UNIX times; `deliver_at_ns`: 0 = it had no delay."""
 
     queue: int
     txid: int
     timestamp_ns: int
     correlation_id: bytes
+    deliver_at_ns: int
     payload: bytes
 
 

@@ -28,6 +28,7 @@ from amps.server.transport.session import Session
 ROWS_ALL = (1 << 64) - 1
 LOG_BYTES_PER_ORDERED_STEP = LOG_BYTES_PER_STEP // 4
 """The limit with an order, because reading the sort fields takes time as well."""
+NS_PER_MS = 1_000_000
 ROWS_PER_STEP = 256
 """Number of sorted records that are sent at once."""
 
@@ -75,7 +76,8 @@ class _Answer:
         shown = b'"x":"%b",' % row.correlation_id if row.correlation_id else b""
         if self.timestamp:
             shown += b'"ts":"%b",' % iso8601(row.timestamp_ns).encode()
-        return b'{"k":"%d",%b"l":%d}%b' % (row.txid, shown, len(row.payload), row.payload)
+        last = b',"not_before":%d' % (row.deliver_at_ns // NS_PER_MS) if row.deliver_at_ns else b""
+        return b'{"k":"%d",%b"l":%d%b}%b' % (row.txid, shown, len(row.payload), last, row.payload)
 
 
 class QueueQuery(QueueSearches):

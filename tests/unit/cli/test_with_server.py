@@ -9,13 +9,14 @@ import threading
 import time
 import zipfile
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 from click.testing import CliRunner
 
 import amps.cli.publish as publish_command
 from amps.cli.publishing import ReliablePublisher
-from amps.client import EPOCH, AckType, Client, Command
+from amps.client import EPOCH, AckType, Client, Command, PublishArgs
 from tests.support.certificates import Authority
 from tests.support.peer import RawClient
 from tests.support.queues import options, queue_xml
@@ -237,7 +238,7 @@ def test_messages_refused_until_the_end_do_not_count_as_published(monkeypatch: p
             pass
 
         def publish(
-            self, topic: str, data: bytes, *, delta: bool = False, delay_ms: int | None = None
+            self, topic: str, data: bytes, *, delta: bool = False, **fields: Unpack[PublishArgs]
         ) -> None:
             self.published += 1
 

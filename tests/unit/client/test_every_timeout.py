@@ -112,6 +112,7 @@ NOT_A_LIMIT = {
     "memory_backed": "makes a client",
     "file_backed": "makes a client",
     "transaction": "makes a transaction, which sends when its block is left, as any command",
+    "publish_nowait": "never waits: its keywords are fields of a message",
 }
 """Calls with a `timeout` that are no subject of these tests, and why."""
 

@@ -15,7 +15,7 @@ TYPES = make_message_types(standard_settings().values())
 
 
 def rows_of(bodies: Sequence[bytes]) -> list[Row]:
-    return [Row(0, txid, 0, b"", body) for txid, body in enumerate(bodies, 1)]
+    return [Row(0, txid, 0, b"", 0, body) for txid, body in enumerate(bodies, 1)]
 
 
 def ordering_by(text: str, rows_max: int = 1 << 64) -> Ordering:
