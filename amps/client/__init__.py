@@ -84,6 +84,7 @@ from amps.client.payloads.fix import FIXBuilder, FIXShredder, NVFIXBuilder, NVFI
 from amps.client.payloads.models import DecodeError
 from amps.client.payloads.tables import TableError, to_arrow, to_pandas
 from amps.client.protocol.command import Command
+from amps.client.protocol.delays import Moment
 from amps.client.protocol.engine_types import ClientStats
 from amps.client.protocol.message import Handler, Message
 from amps.client.protocol.options import PublishArgs, QueryArgs, SubscribeArgs
@@ -171,6 +172,7 @@ __all__ = [
     "MessageStream",
     "MessageTypeException",
     "MissingFieldsException",
+    "Moment",
     "NVFIXBuilder",
     "NVFIXShredder",
     "NameInUseException",

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def results(queueing: Queueing, topic: str = "TR") -> list[object]:
 
 
 def test_a_block_acknowledges_and_publishes(queueing: Queueing, client: Client) -> None:
-    """queue_guarantees.md §4, 10: leaving the block sends it and returns when it is persisted."""
+    """client.md §21, 78 and 80: leaving the block sends it and returns when it is persisted; `ack` sends nothing."""
     queueing.publish(1, 2, 3)
     with client.subscribe("Q", max_backlog=5) as stream:
         for number in range(3):
@@ -104,7 +105,7 @@ def test_several_messages(queueing: Queueing, client: Client) -> None:
 
 
 def test_an_exception_sends_nothing(queueing: Queueing, client: Client) -> None:
-    """queue_guarantees.md §4, 10: the message stays leased."""
+    """client.md §21, 78: the message stays leased."""
     queueing.publish(1)
     stream = client.subscribe("Q", max_backlog=5)
     message = next_of(stream)
@@ -171,7 +172,7 @@ def test_a_message_of_a_transaction_without_effect_can_be_given_back(
 
 
 def test_a_lost_lease(queueing: Queueing, client: Client) -> None:
-    """queue_guarantees.md §4, 10: TransactionRefusedException; the next holder does the work."""
+    """client.md §21, 79 and 80: TransactionRefusedException; the next holder does the work."""
     queueing.publish(1)
     stream = client.subscribe("Q", max_backlog=5)
     message = next_of(stream)
@@ -194,7 +195,7 @@ def test_a_lost_lease(queueing: Queueing, client: Client) -> None:
 
 
 def test_a_refused_topic_keeps_the_lease(queueing: Queueing, client: Client) -> None:
-    """queue_guarantees.md §4, 4."""
+    """client.md §21, 79; queue_guarantees.md §4, 4."""
     queueing.publish(1)
     stream = client.subscribe("Q", max_backlog=5)
     message = next_of(stream)
@@ -207,7 +208,7 @@ def test_a_refused_topic_keeps_the_lease(queueing: Queueing, client: Client) -> 
 
 
 def test_wrong_use(queueing: Queueing, client: Client) -> None:
-    """queue_guarantees.md §4, 10."""
+    """client.md §21, 82; queue_guarantees.md §4, 10 and Q-37."""
     queueing.publish(1)
     stream = client.subscribe("Q", max_backlog=5)
     message = next_of(stream)
@@ -261,7 +262,7 @@ def test_asyncio(queueing: Queueing) -> None:
 def test_an_ha_client_repeats_until_it_has_the_answer(
     start_server: StartServer, peers: Peers, held: HeldSyncs
 ) -> None:
-    """queue_guarantees.md §4, 10 and §7, 20: the connection is lost between the entry and its answer."""
+    """client.md §21, 81; queue_guarantees.md §7, 20: the connection is lost between the entry and its answer."""
     server = start_server(**options(queue_xml("Q", "T")), environment=held.environment)
     queueing = Queueing(server, peers)
     queueing.publish(1)
@@ -292,10 +293,28 @@ def test_an_ha_client_repeats_until_it_has_the_answer(
     assert queueing.waiting("Q", 0) == []
 
 
+def test_a_delay_in_a_transaction(queueing: Queueing, client: Client) -> None:
+    """client.md §21, 83; queue_guarantees.md Q-39: subscribers get the result at once, consumers at its time."""
+    queueing.publish(1)
+    subscriber = client.subscribe("TR")
+    consumer = client.subscribe("R", max_backlog=5)
+    work = client.subscribe("Q", max_backlog=5)
+    before = time.time()
+    with next_of(work).transaction() as transaction:
+        transaction.publish("TR", 1, delay=0.3)
+        transaction.publish("TR", 2, not_before=before - 1)
+    seen = [next_of(subscriber) for _ in range(2)]
+    after = time.time()
+    assert seen[0].not_before is not None
+    assert before + 0.3 <= seen[0].not_before <= after + 0.301
+    assert [next_of(consumer).json(), next_of(consumer).json()] == [2, 1]
+    assert time.time() >= seen[0].not_before
+
+
 def test_a_plain_client_raises_when_the_connection_is_lost(
     start_server: StartServer, peers: Peers, held: HeldSyncs
 ) -> None:
-    """queue_guarantees.md §4, 10: it cannot know what became of the transaction."""
+    """client.md §21, 81: it cannot know what became of the transaction."""
     server = start_server(**options(queue_xml("Q", "T")), environment=held.environment)
     queueing = Queueing(server, peers)
     queueing.publish(1)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from amps.cli.connection import Connection
 from amps.cli.layouts import NAMES, Format
 from amps.cli.main import amps
-from amps.cli.options import once_each
+from amps.cli.options import MOMENT, once_each
 from amps.client import Message
 from amps.version import VERSION
 
@@ -90,6 +90,8 @@ def test_an_option_and_its_value_may_be_joined_by_an_equals_sign() -> None:
         ("publish", "-server", "localhost:1"),
         ("publish", "-server", "localhost:1", "-topic", "t", "-rate", "0"),
         ("publish", "-server", "localhost:1", "-topic", "t", "-delimiter", "256"),
+        ("publish", "-server", "localhost:1", "-topic", "t", "-delay", "11y"),
+        ("publish", "-server", "localhost:1", "-topic", "t", "-delay", "1s", "-not-before", "2027-01-31"),
         ("publish", "-server", "localhost:1", "-topic", "t", "-file", "no such file"),
         ("subscribe", "-server", "localhost:1", "-topic", "t", "-count", "0"),
         ("ping", "-server", "localhost:1", "-secure", "perhaps"),
@@ -99,6 +101,29 @@ def test_an_option_and_its_value_may_be_joined_by_an_equals_sign() -> None:
 def test_client_17_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     """client.md §17, exit codes."""
     assert invoke(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2027-01-31T09:30:00.5+01:00", 1_801_384_200.5),
+        ("2027-01-31T08:30:00Z", 1_801_384_200),
+        ("2027-01-31 08:30", 1_801_384_200),
+        ("2027-01-31", 1_801_353_600),
+        (" 1801384200.25 ", 1_801_384_200.25),
+    ],
+)
+def test_client_75_a_time_as_people_write_it(text: str, expected: float) -> None:
+    """client.md §21, 75 and §17: UTC without a zone."""
+    assert MOMENT.convert(text, None, None).timestamp() == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "20270131", "1801384200500", "2027-02-30", "-1801384200", "1e9", "10:00"])
+def test_client_75_what_is_no_time(text: str) -> None:
+    """client.md §21, 75: a short number may be a date, a long one milliseconds."""
+    result = invoke("publish", "-server", "localhost:1", "-topic", "t", "-not-before", text)
+    assert result.exit_code == 2
+    assert "is no time, such as 2027-01-31T09:30:00Z" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("given", ["-ack", "--backlog=2"])

@@ -47,6 +47,7 @@ def test_the_configuration_of_the_readme_has_no_findings(monkeypatch: pytest.Mon
     ("document", "parts"),
     [
         (GUIDE_TO_QUEUES, ("<UnderlyingTopic>", "amps-action-on-sow-expire-message")),
+        (GUIDE_TO_QUEUES, ("<UnderlyingTopic>", "<Delay>")),
         (GUIDE_TO_ACTIONS, ("amps-action-on-schedule",)),
         (GUIDE_TO_ACTIONS, ("<TrustedOrigin>",)),
     ],
