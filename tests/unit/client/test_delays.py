@@ -109,6 +109,22 @@ def test_client_71_delays_of_the_asyncio_client(fields: dict[str, Any], expected
     publishes()
 
 
+@pytest.mark.parametrize(("fields", "expected"), FIELDS, ids=str)
+def test_client_71_a_publish_in_a_transaction(fields: dict[str, Any], expected: dict[str, int]) -> None:
+    """client.md §21, 71; queue_guarantees.md Q-39: its delay counts from the moment at which the server reads it."""
+    transaction = open_transaction()
+    transaction.publish("t", b"x", **fields)
+    (frame,) = split_frames(bytes(transaction._body))
+    assert (times_of(frame.header), frame.body) == (expected, b"x")
+
+
+def open_transaction() -> Transaction:
+    """A transaction inside its block, without a client."""
+    transaction = Transaction.__new__(Transaction)
+    transaction._state, transaction._publishes, transaction._body = "open", 0, bytearray()
+    return transaction
+
+
 def test_client_71_setters_of_a_command() -> None:
     """client.md §21, 71: in milliseconds in compat, which an encoded command shows."""
     for command in (
@@ -137,8 +153,7 @@ def test_client_72_wrong_delays(
     if not {"dellay", "filter"} & set(fields):
         calls.append(lambda topic, data, **fields: client.send(Command("publish", topic, data=data, **fields)))
     aio = AsyncClient("aio", "tcp://h:1/amps/json")
-    transaction = Transaction.__new__(Transaction)
-    transaction._state, transaction._publishes, transaction._body = "open", 0, bytearray()
+    transaction = open_transaction()
     calls += [transaction.publish, aio.publish_nowait]
     for call in calls:
         with pytest.raises(error, match=text):

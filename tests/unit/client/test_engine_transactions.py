@@ -131,11 +131,12 @@ def test_a_higher_sequence_of_the_server_counts() -> None:
 
 
 def test_what_it_needs() -> None:
-    """queue_guarantees.md Q-37: no publish store, and a logon."""
+    """client.md §21, 82; queue_guarantees.md Q-37: no publish store, and a logon. Nothing is sent."""
     storing = Transacting(publish_store=MemoryPublishStore())
     storing.ready()
     with pytest.raises(UsageException, match="publish store"):
         storing.transact()
+    assert storing.sent() == []
     early = Transacting()
     early.connect()
     with pytest.raises(UsageException, match="logon"):
