@@ -89,7 +89,7 @@ def test_client_76_compat(server: ServerProcess) -> None:
     client.flush()
     client.publish("T", "2")
     stream = client.execute(AMPS.Command("subscribe").set_topic("Q").set_options("max_backlog=5"))
-    content = (message for message in stream if message.get_command() == "publish")
+    content = (message for message in stream if message is not None and message.get_command() == "publish")
     second, first = next(content), next(content)
     assert (second.get_data(), second.get_not_before()) == ("2", 0)
     assert first.get_data() == "1"
