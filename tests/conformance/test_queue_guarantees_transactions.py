@@ -174,7 +174,7 @@ def test_20_a_repetition_after_a_reconnect(queueing: Queueing) -> None:
             queueing.server.start()
         worker = queueing.peers.logged_on(queueing.server, name="worker")
         answers = [transact(worker, [message], sequence, body) for sequence in (5, 7)]
-        assert [one["status"] for one in answers] == ["success", "failure"]
+        assert [(one["status"], one["s"]) for one in answers] == [("success", 6), ("failure", 8)]
         assert answers[1].reason == "lease lost"
     assert [one.body for one in recorded(queueing, "TR")] == [b"r", b"later"]
 
@@ -271,6 +271,32 @@ def test_21_a_bad_transaction(queueing: Queueing, fields: dict[str, Value], body
     # The lease is still there. A sequence above those of the command is free.
     assert transact(worker, messages, 5000, first).succeeded
     assert [one.body for one in recorded(queueing, "TR")] == [b"before"]
+
+
+WRONG: list[tuple[dict[str, Value], str, str]] = [
+    ({"c": "p"}, "bad transaction", "it has no topic"),
+    ({"c": "sow_delete", "t": "TR"}, "bad transaction", "the command 'sow_delete' is not publish"),
+    ({"t": "TR", "sub_id": "x"}, "bad transaction", "the key 'sub_id' is not allowed"),
+    ({"t": "TR", "e": 1 << 40}, "bad transaction", "the expiration is no number of seconds"),
+    ({"t": "TR", "x": "y" * 70_000}, "bad transaction", "the correlation id or the SOW key is too long"),
+    ({"t": "TR", "delay": -1}, "bad delay", "delay: '-1' is no number of milliseconds"),
+    ({"t": "TR", "delay": 1, "not_before": 1}, "bad delay", "delay and not_before exclude each other"),
+]
+
+
+@pytest.mark.parametrize(("header", "reason", "told"), WRONG)
+def test_21_the_failure_names_the_publish_and_what_is_wrong(
+    queueing: Queueing, header: dict[str, Value], reason: str, told: str
+) -> None:
+    """queue_guarantees.md §7, 21"""
+    worker = queueing.consumer()
+    queueing.publish(1)
+    messages = worker.receive_published(1)
+    body = transaction_body(result(b"1"), result(b"two"), (header, b"r"), result(b"4"))
+    answer = transact(worker, messages, 3, body)
+    assert (answer["status"], answer["reason"]) == ("failure", reason), answer
+    assert str(answer["detail"]).startswith("publish 3: "), answer
+    assert told in str(answer["detail"]), answer
 
 
 def test_21_without_persisted(queueing: Queueing) -> None:

@@ -80,7 +80,7 @@ class Publishing:
         if not self._connection.ingress.parts_fit:
             raise CommandFailure("parse error", "correlation id or SOW key is too long")
         if not self._connection.ingress.delay_fits:
-            raise CommandFailure(BAD_DELAY, _explain_delay(header))
+            raise CommandFailure(BAD_DELAY, explain_delay(header))
         if not self._connection.declare_topic(topic):
             return None
         return self._worker.topics.entry(topic, self._connection.message_type)
@@ -156,7 +156,7 @@ class Publishing:
                 connection.acknowledge("persisted", command_id, failure.reason, seq=number, **failure.fields)
 
 
-def _explain_delay(header: Header) -> str:
+def explain_delay(header: Header) -> str:
     """Why the delay of a publish is refused (docs/spec/queue_guarantees.md §1)."""
     if "delay" in header and "not_before" in header:
         return "delay and not_before exclude each other"

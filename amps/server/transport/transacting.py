@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from amps._core.wire import ingress as inbound
+from amps._core.wire.framing import parse_header
 from amps._core.wire.ingress import ENTRIES_PER_RECORD_MAX, TRANSACTION_PUBLISHES_MAX, AckList
 from amps._core.wire.topics import TopicEntry
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
@@ -30,16 +31,18 @@ from amps.server.transport.answering import Header, text_of, wanted_acks
 from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import (
+    BAD_DELAY,
     BAD_TRANSACTION,
     LEASE_LOST,
     STORE_FAILED_DETAIL,
     TX_STORE_FAILED,
     CommandFailure,
 )
-from amps.server.transport.publishing import denial
+from amps.server.transport.publishing import denial, explain_delay
 from amps.server.transport.session import Session
 
 ALLOWED_KEYS = {"cmd", "cmd_id", "ack_type", "topic", "bookmark", "seq"}
+PUBLISH_KEYS = {"cmd", "topic", "expiration", "sow_key", "correlation_id", "delay", "not_before"}
 SEQUENCE_MAX = (1 << 64) - 1
 _LEASE_LOST_DETAIL = (
     "a message is not leased to this connection any more: nothing was acknowledged or published"
@@ -99,7 +102,8 @@ class Transacting:
         if "persisted" not in wanted_acks(header):
             raise CommandFailure(BAD_TRANSACTION, "it must request the acknowledgement 'persisted'")
         if sequence <= connection.logged_sequence:
-            return ingress.empty_transaction_record(), -1, AckList(), 0
+            publishes = _count_publishes(ingress.body)
+            return ingress.empty_transaction_record(), -1, AckList(), min(publishes, SEQUENCE_MAX - sequence)
         others = header.keys() - ALLOWED_KEYS
         if others:
             raise CommandFailure(BAD_TRANSACTION, f"the key {min(others)!r} is not allowed")
@@ -158,10 +162,7 @@ class Transacting:
             elif result == inbound.LAYING_TOO_LONG:
                 raise CommandFailure(BAD_TRANSACTION, "it is too long")
             elif result == inbound.LAYING_FIELD:
-                raise CommandFailure(
-                    BAD_TRANSACTION,
-                    f"{place}: not a publish with a topic, or with a key or value that is not allowed",
-                )
+                raise _wrong_publish(place, _publish_header(ingress.body, number))
             else:
                 raise CommandFailure(BAD_TRANSACTION, f"{place}: no header, or a length beyond the end")
 
@@ -280,6 +281,44 @@ class Transacting:
             seq=one.last,
             **({} if failure is None else failure.fields),
         )
+
+
+def _count_publishes(body: bytes) -> int:
+    """The number of publishes in the body of a transaction; 0 if it is not a list of them."""
+    at = count = 0
+    while at < len(body) and count <= TRANSACTION_PUBLISHES_MAX:
+        at += 4 + int.from_bytes(body[at : at + 4], "big")
+        count += 1
+    return count if at == len(body) and count <= TRANSACTION_PUBLISHES_MAX else 0
+
+
+def _publish_header(body: bytes, number: int) -> Header:
+    """The header of a publish in the body of a transaction; number: from 0. The lengths add up, and it has a header."""
+    at = 0
+    for _ in range(number):
+        at += 4 + int.from_bytes(body[at : at + 4], "big")
+    length = int.from_bytes(body[at : at + 4], "big")
+    header: Header = parse_header(body[at + 4 : at + 4 + length])[0]
+    return header
+
+
+def _wrong_publish(place: str, header: Header) -> CommandFailure:
+    """The failure of a publish with a key or a value that is not allowed."""
+    others = header.keys() - PUBLISH_KEYS
+    expiration = header.get("expiration", 0)
+    if header.get("cmd", "p") not in ("p", "publish"):
+        detail = f"the command {str(header['cmd'])[:100]!r} is not publish"
+    elif others:
+        detail = f"the key {min(others)!r} is not allowed"
+    elif not header.get("topic"):
+        detail = "it has no topic"
+    elif not isinstance(expiration, int) or not 0 <= expiration < (1 << 32) - 1:
+        detail = "the expiration is no number of seconds"
+    elif "delay" in header or "not_before" in header:
+        return CommandFailure(BAD_DELAY, f"{place}: {explain_delay(header)}")
+    else:
+        detail = "the topic or the command has an escape, or the correlation id or the SOW key is too long"
+    return CommandFailure(BAD_TRANSACTION, f"{place}: {detail}")
 
 
 def _search(journal: JournalView, acks: AckList) -> PositionSearch:
