@@ -20,6 +20,19 @@ def tell(text: str, context: str = "error: ") -> None:
     click.echo(context + printable(text), err=True)
 
 
+def write_whole(data: bytes) -> None:
+    """Write bytes to standard output.
+
+    Without a buffer (PYTHONUNBUFFERED), a signal cuts a write short that waits for a slow reader.
+    """
+    left = memoryview(data)
+    while left:
+        written = sys.stdout.buffer.write(left)
+        if written is None:
+            raise BlockingIOError(errno.EAGAIN, "standard output does not wait for its reader")
+        left = left[written:]
+
+
 def describe(error: BaseException) -> str:
     """Return a failure in one line, with the type of the error if the text alone is not clear."""
     if isinstance(error, OSError) and error.strerror:

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import Any
 import click
 
 from amps.cli.connection import HEADER_TEXT, Connection
-from amps.cli.failures import drop_output
+from amps.cli.failures import drop_output, write_whole
 from amps.cli.layouts import Format, Layout, known_tags
 from amps.cli.options import Decorator, option
 from amps.cli.printers import OUTPUTS, Printer, make_printer
@@ -44,6 +45,8 @@ COPY_LOGON_OPTIONS = "ack_conflation=10ms"
 ACKNOWLEDGED_AT_ONCE = 1000
 MOVED_AT_ONCE_BYTES = 1 << 20
 """The limit for the bodies in one transaction, which one message may exceed."""
+MOVED_REMEMBERED = 100_000
+"""So many messages that were moved are remembered, the latest ones."""
 MARKED_CHARACTERS_MAX = 100
 """Maximum length of a filter that is shown with a mark below it: longer filters do not fit into a line."""
 ANSWER_S = 10.0
@@ -177,11 +180,11 @@ def receive(
 
     `hint` is shown if no message arrives for some time; `how_to_go_on(last message)` if the connection is lost.
     """
-    out = sys.stdout.buffer
     last: Message | None = None
     printed: list[Message] = []
     timeout_s = ANSWER_S if reception.timeout_s is None else min(ANSWER_S, reception.timeout_s)
     copies = Copies(None)
+    moves = None if reception.move is None else Moves(reception.move)
     interrupts = Interrupts()
     try:
         with (
@@ -198,23 +201,25 @@ def receive(
             interrupts.armed = True
             try:
                 for message in messages(stream, reception, hint, copies, interrupts):
-                    out.write(printer.add(message))
+                    write_whole(printer.add(message))
                     last = message
                     copies.publish(message)
                     if reception.acknowledges:
                         printed.append(message)
                     if not stream.depth or len(printed) >= ACKNOWLEDGED_AT_ONCE:
-                        out.write(printer.flush())
-                        out.flush()
-                        acknowledge(client, printed, copies, reception.move)
+                        write_whole(printer.flush())
+                        sys.stdout.buffer.flush()
+                        acknowledge(client, printed, copies, moves)
             finally:
                 if interrupts.count < 2:  # else the output may be blocked
-                    out.write(printer.flush())
-                    out.flush()
+                    write_whole(printer.flush())
+                    sys.stdout.buffer.flush()
             if interrupts.count and copies.waiting:
                 click.echo(f"note: waiting up to {COPY_TIMEOUT_S:g} s for the copies; Ctrl-C ends the wait", err=True)
-            acknowledge(client, printed, copies, reception.move)
+            acknowledge(client, printed, copies, moves)
             copies.settle()
+            if moves is not None:
+                moves.check()
             if reception.acknowledges:
                 client.flush()  # the server has the acknowledgements
         if interrupts.count and reception.is_query:
@@ -334,12 +339,12 @@ class Copies:
             raise PublishFailed(f"a copy was refused: {self._publisher.first_failure}")
 
 
-def acknowledge(client: Client, printed: list[Message], copies: Copies, move: str | None) -> None:
-    """Acknowledge messages of queues; other messages are ignored. `move`: the topic to which they are published."""
+def acknowledge(client: Client, printed: list[Message], copies: Copies, moves: "Moves | None") -> None:
+    """Acknowledge messages of queues, or move them; other messages are ignored."""
     if printed:
         copies.settle()
-    if move is not None:
-        move_to(client, printed, move)
+    if moves is not None:
+        moves.settle(client, printed)
         return
     for message in printed:
         client.ack(message)
@@ -347,29 +352,71 @@ def acknowledge(client: Client, printed: list[Message], copies: Copies, move: st
     printed.clear()
 
 
-def move_to(client: Client, printed: list[Message], topic: str) -> None:
-    """Publish messages of queues to a topic and acknowledge them, each of them both or neither.
+Key = tuple[str | None, str | None]
+"""Topic and bookmark: they are the same each time that a queue delivers a message."""
 
-    Raises CommandException; the messages that are left in `printed` are not moved then.
+
+class Moves:
+    """Publishes messages of queues to a topic and acknowledges them: each of them both or neither, and once.
+
+    A message may be printed more than once, because its lease has ended while the output was blocked and the queue has
+    delivered it again. Its last copy is the one that may be leased.
     """
-    while printed:
-        size_bytes, batch = 0, list[Message]()
-        for message in printed:
-            size_bytes += len(message.data)
-            if batch and (size_bytes > MOVED_AT_ONCE_BYTES or message.topic != batch[0].topic):
-                break
-            batch.append(message)
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._moved: OrderedDict[Key, None] = OrderedDict()
+        self._lost: dict[Key, TransactionRefusedException] = {}
+
+    def settle(self, client: Client, printed: list[Message]) -> None:
+        """Move printed messages, and forget them. Raises CommandException; the messages left are not moved then."""
+        latest = {_key(message): message for message in printed}
+        waiting = [message for key, message in latest.items() if key not in self._moved]
+        while waiting:
+            size_bytes, count = 0, 0
+            for message in waiting:
+                size_bytes += len(message.data)
+                if count and (size_bytes > MOVED_AT_ONCE_BYTES or message.topic != waiting[0].topic):
+                    break
+                count += 1
+            self._move(client, waiting[:count])
+            del waiting[:count]
+            left = {_key(message) for message in waiting}
+            printed[:] = [message for message in printed if _key(message) in left]
+        printed.clear()
+
+    def _move(self, client: Client, batch: list[Message]) -> None:
         try:
             with client.transaction(*batch) as transaction:
                 for message in batch:
-                    transaction.publish(topic, message.data, correlation_id=message.correlation_id)
+                    transaction.publish(self._topic, message.data, correlation_id=message.correlation_id)
         except ValueError as error:
             raise CommandException(f"{batch[0].topic!r} cannot be moved: {error}") from error
         except TransactionRefusedException as error:
+            if len(batch) == 1:
+                self._lost[_key(batch[0])] = error
+                return
+            for message in batch:
+                self._move(client, [message])  # perhaps only one of them is not leased any more
+        else:
+            for key in map(_key, batch):
+                self._lost.pop(key, None)
+                self._moved[key] = None
+                if len(self._moved) > MOVED_REMEMBERED:
+                    self._moved.popitem(last=False)
+
+    def check(self) -> None:
+        """Raise CommandException if a printed message was not leased any more, and has not come again."""
+        if self._lost:
+            error = next(iter(self._lost.values()))
             raise CommandException(
-                f"{len(printed)} printed messages are not moved: {error}; the queue will deliver them again"
-            ) from error
-        del printed[: len(batch)]
+                f"{len(self._lost)} printed messages are not moved: {error}; a queue with at-least-once semantics "
+                "delivers them again"
+            )
+
+
+def _key(message: Message) -> Key:
+    return message.topic, message.bookmark
 
 
 @contextmanager

@@ -359,7 +359,8 @@ class Server:
             RUNNING.remove(self)
 
     def _tail(self, lines: int = 40) -> str:
-        return "\n" + "\n".join(self.output.splitlines()[-lines:])
+        """What the server has said: its last errors, then the end of its output."""
+        return "\n" + "\n".join([*self.errors()[-5:], "", *self.output.splitlines()[-lines:]])
 
 
 def _server_package() -> str:

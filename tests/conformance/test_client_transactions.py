@@ -415,6 +415,54 @@ def test_in_a_worker(queueing: Queueing) -> None:
     assert queueing.waiting("Q", 0) == []
 
 
+def test_in_a_worker_with_coroutines(queueing: Queueing) -> None:
+    """queue_guarantees.md §4, 10: `async with`; other handlers go on while one waits for the server."""
+    queueing.publish(*range(1, 6))
+    held = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        async with message.transaction() as transaction:
+            transaction.publish("TR", message.json()["id"])
+            if message.json()["id"] == 1:
+                await held.wait()
+        if message.json()["id"] == 5:
+            held.set()
+
+    worker = Worker(uri(queueing.server), "Q", handle, concurrency=5)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        wait_until(lambda: len(results(queueing)) == 5, TIMEOUT_S, lambda: str(worker.stats))
+    finally:
+        worker.stop()
+        thread.join()
+    assert sorted(results(queueing)) == list(range(1, 6))  # type: ignore[type-var]
+    assert queueing.waiting("Q", 0) == []
+
+
+def test_the_loop_goes_on_while_a_transaction_waits(queueing: Queueing, client: Client) -> None:
+    """A handler that is a coroutine function has a blocking client."""
+    queueing.publish(1)
+    stream = client.subscribe("Q", max_backlog=5)
+    message = next_of(stream)
+
+    async def work() -> int:
+        turns = 0
+        done = asyncio.create_task(transact())
+        while not done.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await done
+        return turns
+
+    async def transact() -> None:
+        async with message.transaction() as transaction:
+            transaction.publish("TR", 1)
+
+    assert asyncio.run(work()) > 2
+    assert results(queueing) == [1]
+
+
 @pytest.mark.parametrize("when", ["lease lost", "burying", "after its transaction"])
 def test_a_worker_makes_no_dead_letter_of_a_message_that_is_not_its_own(
     queueing: Queueing, when: str, caplog: pytest.LogCaptureFixture

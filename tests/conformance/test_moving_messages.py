@@ -4,7 +4,9 @@ The command is killed, refused and interrupted; afterwards each message is in th
 """
 
 import json
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -115,3 +117,81 @@ def test_18_killed_it_moves_each_message_once(server: ServerProcess) -> None:
         assert stream.get(0.5) is None
         assert sorted(moved) == list(range(count))
         assert client.sow_count("Q") == 0
+
+
+@pytest.mark.parametrize("backlog", ["1", "50"])
+def test_messages_whose_leases_end_while_the_output_is_blocked_are_moved_once(
+    start_server: StartServer, backlog: str
+) -> None:
+    """queue_guarantees.md §4, 3: the queue delivers them again, to the same command."""
+    queue = queue_xml("Q", "T", MaxPerSubscriptionBacklog=50, LeasePeriod="1s")
+    server = start_server(**options(queue, queue_xml("R", "TR")))
+    with client_of(server) as client:
+        for number in range(60):
+            client.publish("T", {"id": number, "long": "x" * 3000})
+        client.flush()
+        moving = subprocess.Popen(
+            [*COMMAND, *move(server, "TR", "-backlog", backlog, "-timeout", "3")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+        try:
+            assert moving.stdout is not None
+            moving.stdout.read(1)
+            time.sleep(2.5)  # its output is blocked, and leases end
+            printed, errors = moving.communicate(timeout=WAIT_S)
+        finally:
+            moving.kill()
+            moving.wait(WAIT_S)
+        assert moving.returncode == 0, errors
+        assert printed.count(b"\n") >= 60
+        stream = client.bookmark_subscribe("TR", "epoch").set_timeout(1)
+        moved = [message for message in iter(lambda: next(stream), None) if message is not None]
+        assert sorted(ids([message.json() for message in moved])) == list(range(60))
+        assert client.sow_count("Q") == 0
+
+
+def test_at_most_once_it_says_that_the_message_has_gone(start_server: StartServer) -> None:
+    queue = queue_xml("Q", "T", Semantics="at-most-once", MaxPerSubscriptionBacklog=5)
+    server = start_server(**options(queue, queue_xml("R", "TR")))
+    with client_of(server) as client:
+        publish(client, 1)
+        done = run(*move(server, "TR", "-timeout", "1"))
+        assert done.returncode == 1
+        assert b"1 printed messages are not moved" in done.stderr
+        assert b"a queue with at-least-once semantics delivers them again" in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("action", [["-ack"], ["-move", "TR"]])
+def test_ctrl_c_while_a_body_is_written_leaves_it_whole(
+    server: ServerProcess, action: list[str], unbuffered: str
+) -> None:
+    """docs/guide/command-line.md: a command ends between two messages. The reader of the output is slow."""
+    with client_of(server) as client:
+        for number in range(3):
+            client.publish("T", {"id": number, "long": "x" * 200_000})
+        client.flush()
+        command = ["subscribe", *server_option(server), "-type", "json", "-topic", "Q", *action, "-backlog", "3"]
+        receiving = subprocess.Popen(
+            [*COMMAND, *command],
+            stdout=subprocess.PIPE,
+            env={**environment(), "PYTHONUNBUFFERED": unbuffered},
+            bufsize=0,
+        )
+        try:
+            assert receiving.stdout is not None
+            beginning = receiving.stdout.read(1000)
+            time.sleep(0.3)
+            receiving.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+            rest, _ = receiving.communicate(timeout=WAIT_S)
+        finally:
+            receiving.kill()
+            receiving.wait(WAIT_S)
+        assert receiving.returncode == 0
+        printed = (beginning + rest).decode().splitlines()
+        assert ids([json.loads(line) for line in printed]) == list(range(len(printed)))
+        assert 1 <= len(printed) < 3
+        wait_until(lambda: client.sow_count("Q") == 3 - len(printed), WAIT_S, lambda: str(client.sow_count("Q")))

@@ -332,7 +332,6 @@ class CoreWorkers:
             len(scan.topics),
             scan.name_ids,
             found.last_refused_offset,
-            3,
         )
         self._make_queues()
         topics = _Topics()

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from amps.cli.failures import describe, drop_output, flush_output, tell, tell_system_error
+from amps.cli.failures import describe, drop_output, flush_output, tell, tell_system_error, write_whole
 from amps.cli.options import HelpfulCommand
 from amps.version import VERSION
 
@@ -54,10 +54,9 @@ def fail(context: click.Context, text: str) -> NoReturn:
 def writer() -> Callable[[bytes], object]:
     """Return a function that writes bytes to standard output; on a terminal, control characters are escaped."""
     sys.stdout.flush()
-    write = sys.stdout.buffer.write
     if not sys.stdout.isatty():
-        return write
-    return lambda data: write(_CONTROL.sub(lambda control: b"\\x%02x" % control[0][0], data))
+        return write_whole
+    return lambda data: write_whole(_CONTROL.sub(lambda control: b"\\x%02x" % control[0][0], data))
 
 
 version_option = click.version_option(VERSION, "--version", message="%(prog)s %(version)s")

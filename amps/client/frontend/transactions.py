@@ -30,7 +30,9 @@ Send = Callable[[TransactionCommand, Timeout], Awaitable[object] | object]
 
 
 class Transaction:
-    """One transaction, for a `with` block; an `async with` block for clients of asyncio. Not thread-safe.
+    """One transaction, for a `with` block; an `async with` block in coroutines. Not thread-safe.
+
+    A client of asyncio needs `async with`. So do the coroutine handlers of a Worker: `with` would block the event loop.
 
     `publish` only collects. Leaving the block sends everything and waits, at most `timeout` seconds, until it is
     persisted. It raises TransactionRefusedException if a message was not leased to the connection any more; then
@@ -118,8 +120,6 @@ class Transaction:
             self._settle()
 
     async def __aenter__(self) -> Self:
-        if self._waits:
-            raise UsageException("a transaction of a blocking client needs 'with', not 'async with'")
         return self._begin()
 
     async def __aexit__(
@@ -127,9 +127,8 @@ class Transaction:
     ) -> None:
         command = self._end(kind)
         if command is not None:
-            answer: Any = self._send(command, self._timeout)
             try:
-                await answer
+                await self._sent(command)
             except TransactionRefusedException:
                 self._settle()
                 raise
@@ -137,6 +136,15 @@ class Transaction:
                 self._give_back()
                 raise
             self._settle()
+
+    def _sent(self, command: TransactionCommand) -> Awaitable[object]:
+        if self._waits:  # the client of a Worker whose handler is a coroutine function: its event loop must go on
+            import asyncio
+
+            return asyncio.to_thread(self._send, command, self._timeout)
+        answer: Any = self._send(command, self._timeout)
+        waiting: Awaitable[object] = answer
+        return waiting
 
     def _begin(self) -> Self:
         if self._state != "new":
