@@ -124,14 +124,14 @@ def test_messages_whose_leases_end_while_the_output_is_blocked_are_moved_once(
     start_server: StartServer, backlog: str
 ) -> None:
     """queue_guarantees.md §4, 3: the queue delivers them again, to the same command."""
-    queue = queue_xml("Q", "T", MaxPerSubscriptionBacklog=50, LeasePeriod="1s")
+    queue = queue_xml("Q", "T", MaxPerSubscriptionBacklog=50, LeasePeriod="500ms")
     server = start_server(**options(queue, queue_xml("R", "TR")))
     with client_of(server) as client:
         for number in range(60):
             client.publish("T", {"id": number, "long": "x" * 3000})
         client.flush()
         moving = subprocess.Popen(
-            [*COMMAND, *move(server, "TR", "-backlog", backlog, "-timeout", "3")],
+            [*COMMAND, *move(server, "TR", "-backlog", backlog, "-timeout", "1.5")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment(),
@@ -139,7 +139,7 @@ def test_messages_whose_leases_end_while_the_output_is_blocked_are_moved_once(
         try:
             assert moving.stdout is not None
             moving.stdout.read(1)
-            time.sleep(2.5)  # its output is blocked, and leases end
+            time.sleep(1.2)  # its output is blocked, and leases end
             printed, errors = moving.communicate(timeout=WAIT_S)
         finally:
             moving.kill()
