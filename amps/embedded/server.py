@@ -364,7 +364,7 @@ class Server:
 
 
 def _server_package() -> str:
-    """Return the directory of the package `amps`. Raises ServerError if it lacks the server."""
+    """Return the directory of the package `amps`. Raises ServerError if it lacks the server, or is not compiled."""
     if importlib.util.find_spec("amps.server") is None:
         raise ServerError(
             "the server is not installed; it is in the package amps-server: "
@@ -372,7 +372,13 @@ def _server_package() -> str:
         )
     import amps
 
-    return next(path for path in amps.__path__ if (Path(path) / "server").is_dir())
+    package = next(path for path in amps.__path__ if (Path(path) / "server").is_dir())
+    if not any((Path(package) / "_core" / "shm").glob("memory.*.so")):
+        raise ServerError(
+            f"{package} is a source tree that is not compiled, and Python has found it before the installed package: "
+            "run the program from another directory, or with python -P"
+        )
+    return package
 
 
 @contextlib.contextmanager

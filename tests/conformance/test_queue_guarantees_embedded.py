@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -305,6 +306,26 @@ def test_24_without_the_server_the_name_says_what_to_install() -> None:
     subprocess.run(
         [sys.executable, "-P", "-c", code], check=True, timeout=60, env={**os.environ, "PYTHONPATH": package_path()}
     )
+
+
+def test_24_a_source_tree_that_is_not_compiled_is_named(tmp_path: Path) -> None:
+    """queue_guarantees.md §5, 1: a program beside the checkout imports it, whatever is installed."""
+    shutil.copytree(
+        amps.__path__[0], tmp_path / "amps", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__")
+    )
+    (tmp_path / "program.py").write_text("import amps\nwith amps.Server():\n    pass\n")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+        env={name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")},
+    )
+    assert done.returncode == 1
+    assert "is a source tree that is not compiled" in done.stderr
+    assert "python -P" in done.stderr
 
 
 def test_24_errors_are_reachable() -> None:
