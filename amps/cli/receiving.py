@@ -46,7 +46,7 @@ ACKNOWLEDGED_AT_ONCE = 1000
 MOVED_AT_ONCE_BYTES = 1 << 20
 """The limit for the bodies in one transaction, which one message may exceed."""
 MOVED_REMEMBERED = 100_000
-"""So many messages that were moved are remembered, the latest ones."""
+"""So many messages that were moved, or whose leases were lost, are remembered, the latest ones."""
 MARKED_CHARACTERS_MAX = 100
 """Maximum length of a filter that is shown with a mark below it: longer filters do not fit into a line."""
 ANSWER_S = 10.0
@@ -366,7 +366,7 @@ class Moves:
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._moved: OrderedDict[Key, None] = OrderedDict()
-        self._lost: dict[Key, TransactionRefusedException] = {}
+        self._lost: OrderedDict[Key, str] = OrderedDict()
 
     def settle(self, client: Client, printed: list[Message]) -> None:
         """Move printed messages, and forget them. Raises CommandException; the messages left are not moved then."""
@@ -394,7 +394,9 @@ class Moves:
             raise CommandException(f"{batch[0].topic!r} cannot be moved: {error}") from error
         except TransactionRefusedException as error:
             if len(batch) == 1:
-                self._lost[_key(batch[0])] = error
+                self._lost[_key(batch[0])] = str(error)  # the exception itself would keep the message
+                if len(self._lost) > MOVED_REMEMBERED:
+                    self._lost.popitem(last=False)
                 return
             for message in batch:
                 self._move(client, [message])  # perhaps only one of them is not leased any more
@@ -408,9 +410,9 @@ class Moves:
     def check(self) -> None:
         """Raise CommandException if a printed message was not leased any more, and has not come again."""
         if self._lost:
-            error = next(iter(self._lost.values()))
+            why = next(iter(self._lost.values()))
             raise CommandException(
-                f"{len(self._lost)} printed messages are not moved: {error}; a queue with at-least-once semantics "
+                f"{len(self._lost)} printed messages are not moved: {why}; a queue with at-least-once semantics "
                 "delivers them again"
             )
 
