@@ -28,13 +28,13 @@ from amps.config.model import (
     LoadedConfig,
     LoggedTopic,
     LogTargetConfig,
-    ModuleUse,
     ServerConfig,
     TlsConfig,
     TransactionLogConfig,
     TransportConfig,
     TuningConfig,
 )
+from amps.config.model_base import ModuleUse
 from amps.config.model_queues import QueueConfig, RecoveryPoint
 from amps.config.samples import embedded_default_text, sample_config
 from amps.config.schema import Checker

@@ -11,7 +11,8 @@ other origins whose pages have the rights of the interface's own pages (`amps/se
 import re
 from pathlib import Path
 
-from amps.config.model import AdminConfig, ModuleUse, TlsConfig, TransportConfig
+from amps.config.model import AdminConfig, TlsConfig, TransportConfig
+from amps.config.model_base import ModuleUse
 from amps.config.readers import read_pattern, read_text
 from amps.config.schema import Block, Checker, Leaf, NotSupportedYet, Options, Section
 from amps.config.tls import try_out

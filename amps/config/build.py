@@ -23,12 +23,12 @@ from amps.config.model import (
     AdminConfig,
     LoggedTopic,
     LogTargetConfig,
-    ModuleUse,
     ServerConfig,
     TransactionLogConfig,
     TransportConfig,
     TuningConfig,
 )
+from amps.config.model_base import ModuleUse
 from amps.config.modules import (
     AUTHENTICATION_MODULES,
     ENTITLEMENT_MODULES,

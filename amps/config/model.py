@@ -10,26 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amps.config.findings import Finding
+from amps.config.model_base import ModuleUse
 from amps.config.model_queues import QueueConfig
+from amps.config.model_replication import DestinationConfig
 from amps.expressions import SHIPPED, Functions
 from amps.messages import TypeSettings, standard_settings
-
-OptionValue = str | list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleUse:
-    """One use of a module: a built-in implementation and its options.
-
-    `module` is the name of the implementation (`amps-default-authentication-module`,
-    `libamps_simple_access_entitlement`), already resolved through `Modules`. `name` is its name in the
-    configuration, for log messages. `options` maps an option's element name to its text, or to the
-    list of texts if the option was given more than once. Options at the use override those at the module.
-    """
-
-    module: str
-    options: Mapping[str, OptionValue] = field(default_factory=dict)
-    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +200,9 @@ class ServerConfig:
 
     `message_types` has all types by name, standard and declared ones, in an order in which each type depends only on
     earlier ones. `functions` are the functions that expressions may call. `queues` are in the order of the file: a
-    queue's place among them is its number everywhere.
+    queue's place among them is its number everywhere. `replication_transport` accepts connections of other instances.
+    `authenticator` has the credentials for outgoing connections. `min_sync_destinations`: actions do not downgrade
+    below that number of destinations in sync mode.
     """
 
     name: str
@@ -238,6 +225,15 @@ class ServerConfig:
     queues: tuple[QueueConfig, ...] = ()
     actions: tuple[ActionConfig, ...] = ()
     admin: AdminConfig | None = None
+    destinations: tuple[DestinationConfig, ...] = ()
+    replication_transport: TransportConfig | None = None
+    authenticator: ModuleUse | None = None
+    min_sync_destinations: int | None = None
+
+    @property
+    def replicates(self) -> bool:
+        """Whether the replication process is needed."""
+        return bool(self.destinations) or self.replication_transport is not None
 
     @property
     def has_services(self) -> bool:

@@ -40,8 +40,9 @@ class QueueConfig:
     `max_cancels` means no limit.
 
     `underlying_topic` is an expression for topics if `underlying_is_regex`, else the name of a topic.
-    `default_publish_target`, the topic of publishes to the queue's name, is always a name. `place` is file and line,
-    for log messages.
+    `default_publish_target`, the topic of publishes to the queue's name, is always a name. `initial_owner` (name of an
+    instance) and `domain` (default: the instance's group) belong to a GroupLocalQueue. `place` is file and line, for
+    log messages.
     """
 
     name: str
@@ -70,4 +71,6 @@ class QueueConfig:
     barrier_expression: str | None = None
     target_queue_depth: int | None = None
     deferred_ack_expiration_s: float = 86400.0
+    initial_owner: str | None = None
+    domain: str | None = None
     place: str = ""

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from amps.config.document import Node
-from amps.config.model import ModuleUse, OptionValue
+from amps.config.model_base import ModuleUse, OptionValue
 from amps.config.readers import one_of, read_pattern
 from amps.config.schema import Checker, Section
 from amps.config.units import read_boolean, shown

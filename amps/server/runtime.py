@@ -17,9 +17,10 @@ import secrets
 import shutil
 import socket
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from amps._core.shm.memory import ControlPage, Ring
+from amps._core.shm.memory import ControlPage, PendingTable, Ring
 from amps.server.action_progress import ActionProgress
 from amps.server.clock import SYSTEM, Clock
 from amps.server.health import DiskActivity
@@ -123,20 +124,31 @@ class Runtime:
     """All shared objects.
 
     `workers` is the number of transport workers. `transports` is the number of processes that publish to the core, each
-    with a place on the control page and two rings of its own: the workers, then, if there is one, the services process.
-    `queues` is the number of queues, `pools` that of memory pools for slow clients. `clock` is the time of the
-    instance.
+    with a place on the control page and two rings of its own: the workers, then, if there is one, the services process,
+    then the replication process. `queues` is the number of queues, `pools` that of memory pools for slow clients.
+    `destinations`: of each destination of replication, whether it is sync. `clock` is the time of the instance.
     """
 
     clock: Clock = SYSTEM
 
     def __init__(
-        self, workers: int, services: bool = False, queues: int = 0, pools: int = 1, clock: Clock = SYSTEM
+        self,
+        workers: int,
+        services: bool = False,
+        queues: int = 0,
+        pools: int = 1,
+        clock: Clock = SYSTEM,
+        replication: bool = False,
+        destinations: Sequence[bool] = (),
     ) -> None:
-        transports = workers + services
+        transports = workers + services + replication
+        self.replication_index = workers + services if replication else None
+        self.pending_tables = [PendingTable() for _ in destinations]
+        self._destinations = tuple(destinations)
         self.clock = clock
         self.directory = RuntimeDirectory()
         self.control = ControlPage()
+        self._begin_destinations()
         self.disk_activity = DiskActivity()
         self.write_statistics = WriteStatistics()
         self.queue_statistics = QueueStatistics(workers, queues)
@@ -164,6 +176,7 @@ class Runtime:
     def reset(self) -> None:
         """Reset the memory for a new tree of processes; no process of the old tree may be left."""
         self.control.reset()
+        self._begin_destinations()
         self.disk_activity.reset()
         self.write_statistics.reset()
         self.queue_statistics.reset()
@@ -178,6 +191,12 @@ class Runtime:
         for end in self._request_ends():
             discard_waiting(end)
         self.directory.clear()
+
+    def _begin_destinations(self) -> None:
+        self.control.destinations = len(self._destinations)
+        for index, is_sync in enumerate(self._destinations):
+            self.control.begin_destination(index, is_sync)
+            self.pending_tables[index].begin()
 
     def _request_ends(self) -> list[socket.socket]:
         return [self.core_requests, self.services_requests, *itertools.chain(*self.transport_requests)]

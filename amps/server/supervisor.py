@@ -87,7 +87,13 @@ class Supervisor:
         self._began_s = clock.monotonic_s()
         workers = self._config.tuning.transport_workers or default_workers()
         self._runtime = Runtime(
-            workers, self._config.has_services, len(self._config.queues), len(pool_limits(self._config)), clock
+            workers,
+            self._config.has_services,
+            len(self._config.queues),
+            len(pool_limits(self._config)),
+            clock,
+            self._config.replicates,
+            [destination.is_sync for destination in self._config.destinations],
         )
         self._log_sender, self._log_receiver = open_log_channel()
         self._minimum_level = minimum_level(self._config.logging)

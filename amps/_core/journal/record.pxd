@@ -47,6 +47,12 @@ cdef enum RecordKind:
     KIND_QUEUE_SUBSCRIBE = 261     # a subscription to queues begins, or changes
     KIND_QUEUE_UNSUBSCRIBE = 262
     KIND_QUEUE_MATCHES = 263       # messages that match filters of queue subscriptions: journal/queue_records.pxd
+    KIND_REPLICATION_FLOW = 264    # a sink flow of replication begins: its records come from one upstream
+    KIND_DECLARE_NAME = 265        # the text of a name id that records of the replication process use
+    KIND_REPLICATION_VECTOR = 266  # requests the highest sequence of each publisher
+    KIND_TRANSFER_REQUEST = 267    # another instance requests queue messages
+    KIND_REACHABLE = 268           # the instances that can be reached by replication
+    KIND_PROXIED = 269             # switches proxied transfer of a queue
     KIND_QUEUE_DELIVERIES = 513    # from the core: journal/queue_records.pxd
 
 
@@ -98,7 +104,7 @@ cdef packed struct RefusedTransaction:
 cdef enum ExtensionTag:
     EXTENSION_CLIENT = 1           # 8: name id of the client, if the publisher id is another (the server numbered it)
     EXTENSION_EXPIRY = 2           # 8: UNIX time in ns at which the message expires; it overrides `expiration_s`
-    EXTENSION_SOURCE = 3           # 8 + 8: name id of the instance it was published to, transaction id there
+    EXTENSION_SOURCE = 3           # 8 + 8: name id of the instance that sent it here, transaction id there
     EXTENSION_PATH = 4             # 8: name id of the replication path: the instances that it has passed
     EXTENSION_PREVIOUS = 5         # 8: log position of the previous record of the same key
     EXTENSION_DELIVER_AT = 6       # 8: UNIX time in ns before which no queue delivers the message; 0: it is not delayed
@@ -115,8 +121,8 @@ cdef enum:
 # record (8 bytes, 0 = none), name id (8), class (4), length of the text (4), text.
 cdef enum NameClass:
     NAME_CLIENT = 1                # a client name; its id is the publisher id of the client
-    NAME_INSTANCE = 2
-    NAME_PATH = 3                  # names of instances in the order of their hops, with a line feed between them
+    NAME_INSTANCE = 2              # an instance that sends records here; the text is "amps-server: from <name>"
+    NAME_PATH = 3                  # a line "name TAB group" for each instance passed, in order, line feeds between
 
 
 cdef inline uint32_t extension_value_bytes(uint32_t tag) noexcept nogil:

@@ -41,6 +41,14 @@ CORE_RUNNING = 2
 CORE_DRAINED = 3
 CORE_FAILED = 4
 
+# DestinationMode
+MODE_ASYNC = DESTINATION_ASYNC
+MODE_SYNC = DESTINATION_SYNC
+MODE_DOWNGRADED = DESTINATION_DOWNGRADED
+
+# `replicated` of a destination for which nothing waits.
+NOTHING_WAITS = 0xFFFFFFFFFFFFFFFF
+
 # A journal number that no journal has.
 NO_JOURNAL = 0xFFFFFFFFFFFFFFFF
 
@@ -186,6 +194,65 @@ cdef class ControlPage:
     @state.setter
     def state(self, uint64_t value):
         store_release(&self.data.flush.state, value)
+
+    # --- replication ----------------------------------------------------------------------------------
+
+    @property
+    def replication_version(self):
+        """Changes whenever the state of a destination does."""
+        return load_acquire(&self.data.replication.version)
+
+    @property
+    def destinations(self):
+        """Number of destinations of replication. Set by the supervisor before the fork."""
+        return load_acquire(&self.data.replication.destinations)
+
+    @destinations.setter
+    def destinations(self, uint64_t count):
+        if count > DESTINATIONS_MAX:
+            raise ValueError(f"there can be at most {<int>DESTINATIONS_MAX} destinations")
+        store_release(&self.data.replication.destinations, count)
+
+    def destination(self, int index):
+        """One destination: (mode, acked, upgraded_at, replicated, scanned); see DestinationLine."""
+        cdef DestinationLine* line = &self.data.destination[index]
+        return (load_acquire(&line.mode), load_acquire(&line.acked), load_acquire(&line.upgraded_at),
+                load_acquire(&line.replicated), load_acquire(&line.scanned))
+
+    def set_destination(self, int index, uint64_t mode, uint64_t acked, uint64_t upgraded_at, uint64_t scanned):
+        """Replication process: set the state of a destination. Its entries of the pending table, up to `scanned`, must
+        be there. Returns True if something changed; the caller then wakes the transports.
+        """
+        cdef DestinationLine* line = &self.data.destination[index]
+        cdef uint64_t replicated = max(acked, upgraded_at) if mode == DESTINATION_SYNC else NOTHING_WAITS
+        if (
+            line.mode == mode and line.acked == acked and line.upgraded_at == upgraded_at
+            and line.replicated == replicated and line.scanned == scanned
+        ):
+            return False
+        store_release(&line.mode, mode)
+        store_release(&line.acked, acked)
+        store_release(&line.upgraded_at, upgraded_at)
+        store_release(&line.scanned, scanned)
+        store_release(&line.replicated, replicated)
+        store_release(&self.data.replication.version, self.data.replication.version + 1)
+        full_fence()
+        return True
+
+    def begin_destination(self, int index, bint is_sync):
+        """Supervisor, before the fork: a destination is waited for from the beginning, if it is sync."""
+        cdef DestinationLine* line = &self.data.destination[index]
+        line.mode = DESTINATION_SYNC if is_sync else DESTINATION_ASYNC
+        line.acked = line.upgraded_at = line.scanned = 0
+        line.replicated = 0 if is_sync else NOTHING_WAITS
+
+    def lowest_acked(self):
+        """Core: log position from which on a destination may need the log; NOTHING_WAITS: there is no destination."""
+        cdef uint64_t lowest = NOTHING_WAITS
+        cdef uint64_t index
+        for index in range(load_acquire(&self.data.replication.destinations)):
+            lowest = min(lowest, load_acquire(&self.data.destination[index].acked))
+        return lowest
 
     # --- sleep flags and heartbeats -------------------------------------------------------------------
 

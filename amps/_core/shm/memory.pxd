@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
 cdef enum:
     CACHE_LINE_BYTES = 64
     TRANSPORTS_MAX = 64
+    DESTINATIONS_MAX = 64
     CONTROL_PAGE_BYTES = 16384
 
 cdef uint64_t NOTHING_REFUSED
@@ -45,6 +46,29 @@ cdef struct TransportLine:
     uint64_t unused[7]
 
 
+# How acknowledgements wait for a destination of replication (replication.md §7, §8).
+cdef enum DestinationMode:
+    DESTINATION_ASYNC = 0          # not waited for: configured so, or there is no such destination
+    DESTINATION_SYNC = 1
+    DESTINATION_DOWNGRADED = 2     # configured sync, not waited for until it is upgraded
+
+
+# A destination of replication. Only the replication process writes it.
+cdef struct DestinationLine:
+    uint64_t mode                  # DestinationMode
+    uint64_t acked                 # log position before which it has every record durably, or is not to get it
+    uint64_t upgraded_at           # log position at the last upgrade; it is not waited for before it
+    uint64_t replicated            # what acknowledgements wait for; the largest number: nothing waits for it
+    uint64_t scanned               # log position up to which it is known which records it is to get
+    uint64_t unused[3]
+
+
+cdef struct ReplicationLine:
+    uint64_t version               # changes whenever the line of a destination does
+    uint64_t destinations          # number of destinations in the configuration
+    uint64_t unused[6]
+
+
 cdef struct ControlData:
     uint64_t magic
     # Read on every publish and rarely written, so no frequently written field may share its cache line.
@@ -52,6 +76,8 @@ cdef struct ControlData:
     uint64_t unused[6]
     CoreLine core
     FlushLine flush
+    ReplicationLine replication
+    DestinationLine destination[DESTINATIONS_MAX]
     TransportLine transport[TRANSPORTS_MAX]
 
 
@@ -120,6 +146,37 @@ cdef class InstanceView:
     cpdef bint moved(self)
     cpdef bint has_answers(self)
     cpdef wake(self)
+
+
+# See shm/pending_table.pxi.
+
+
+cdef struct PendingEntry:
+    uint64_t publisher_id          # 0: free
+    uint64_t first_position        # of the records that are not acknowledged
+    uint64_t last_position
+    uint64_t first_sequence        # of the record at `first_position`
+
+
+cdef struct PendingHeader:
+    uint64_t version               # odd while the writer moves entries
+    uint64_t full                  # 1: some publishers have no entry
+    uint64_t unused[6]
+
+
+cdef class PendingTable:
+    cdef object _memory
+    cdef PendingHeader* header
+    cdef PendingEntry* entries
+    cdef readonly uint64_t capacity
+    cdef uint64_t used             # writer: entries in use, outdated ones included
+
+    cdef int note(self, uint64_t publisher_id, uint64_t position, uint64_t sequence, uint64_t replicated) except -1
+    cdef int drop_outdated(self, uint64_t replicated) except -1
+    cdef PendingEntry* find(self, uint64_t publisher_id) noexcept nogil
+    cdef bint pending(
+        self, uint64_t publisher_id, uint64_t before, uint64_t replicated, uint64_t* sequence
+    ) noexcept nogil
 
 
 # See shm/placement.pxi.
