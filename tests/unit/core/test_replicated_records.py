@@ -258,7 +258,6 @@ def test_a_record_keeps_what_the_first_instance_gave_it(core: Core) -> None:
         correlation_id=b"c",
         sow_key=b"k",
         expiration_s=9,
-        txid=900,
         timestamp_ns=1,
     )
     assert core.turn(2000) == [("replication_flow", 0, SERIAL, 0, 4096)]
