@@ -1,8 +1,8 @@
-"""The world of an instance to which two other instances replicate, and the sink that stands for its replication process.
+"""The world of an instance to which two others replicate, and the sink that stands for its replication process.
 
-Each upstream has messages of its own publishers in its log, and, later, those of the other one. So each message comes on
-two ways. The sink follows the rules of docs/replication.md: it waits until an answer is durable, sends in the order of the
-upstream's log from the answered transaction id on, and acknowledges what the core has consumed and made durable.
+Each upstream has messages of its own publishers in its log, and, later, those of the other one. So each message comes
+on two ways. The sink follows the rules of docs/replication.md: it waits until an answer is durable, sends in the order
+of the upstream's log from the answered transaction id on, and acknowledges what is consumed and durable.
 
 Invariants, besides those of `World`: what was acknowledged to an upstream is in the log; the last transaction id that
 a start finds for an upstream is not ahead of its records; in the end all messages are there once.

@@ -4,9 +4,9 @@ The file is a JSON object. `uuid` is made once. `epoch` is made whenever a log b
 instances know about an earlier log of this instance does not hold for the new one. Transaction ids of another epoch are
 void, and acknowledged positions with them; a path with another epoch is not that of this log.
 
-The core keeps the file before it serves, so the replication process finds it. That process renews the epoch when another
-instance has transaction ids that this log has lost. If the file is lost, both are made again:
-the next resynchronization of each link compares more, and no message is lost.
+The core keeps the file before it serves, so the replication process finds it. That process renews the epoch when
+another instance has transaction ids that this log has lost. If the file is lost, both are made again: the next
+resynchronization of each link compares more, and no message is lost.
 """
 
 import json
