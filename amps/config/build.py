@@ -112,7 +112,9 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         client_message_age_limit_s=root.first("ClientMessageAgeLimit"),
         tuning=_tuning(root.first("Tuning")),
         queues=queues,
-        actions=ActionReader(root, message_types, functions, checker, queues).read(),
+        actions=ActionReader(
+            root, message_types, functions, checker, queues, bool(destinations), incoming is not None
+        ).read(),
         admin=_admin(root.first("Admin"), all_transports, declared, checker),
         destinations=destinations,
         replication_transport=incoming,
