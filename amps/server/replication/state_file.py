@@ -8,7 +8,6 @@ than was acknowledged. A file of another log is ignored.
 
 import contextlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -68,12 +67,8 @@ def write_destinations(path: Path, uuid: str, epoch: str, destinations: dict[str
     data = json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
     new = path.with_name(path.name + ".new")
     try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        try:
-            os.write(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        # Not synced: a file that a power failure has torn is ignored, and a sync would hold up the links.
+        new.write_bytes(data)
         new.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
