@@ -36,6 +36,7 @@ CONFIGURATION = """<AMPSConfig>
       <Name>{queue}</Name>
       <MessageType>json</MessageType>
       <UnderlyingTopic>^{prefix}</UnderlyingTopic>
+      <DefaultPublishTarget>{prefix}other</DefaultPublishTarget>
       <LeasePeriod>60s</LeasePeriod>
       <MaxPerSubscriptionBacklog>2000</MaxPerSubscriptionBacklog>
     </Queue>
