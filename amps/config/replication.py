@@ -120,7 +120,8 @@ class DestinationReader:
                 )
         if section.first("SyncType") is None or not topics or not transports:
             return None  # already reported
-        if not any(transport.addresses for transport in transports) and self.incoming is None:
+        is_dialled = any(transport.nodes.get("InetAddr") for transport in section.all("Transport"))
+        if not is_dialled and self.incoming is None:
             self.checker.error(
                 section.node,
                 "this destination has no InetAddr, so it waits for a connection of the other instance, but no "

@@ -138,6 +138,18 @@ class Channel:
             finally:
                 self._waiter = None
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, which is checked after `notify`. Raises Refused at the end of link or flow."""
+        while not condition():
+            end = self._end or self.link.end_reason
+            if end is not None:
+                raise end
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
     async def take(self, frame: Frame) -> None:
         """Pass a received frame on."""
         if not self._used:

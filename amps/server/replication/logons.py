@@ -17,7 +17,7 @@ ROUNDS_MAX = 16
 class Credentials(Protocol):
     """What a source logs on with."""
 
-    def first(self) -> dict[str, str]:
+    async def first(self) -> dict[str, str]:
         """The first AUTH: `user`, `password` or `token`, `method`. Raises OSError, ValueError if there is nothing."""
 
     def answer(self, challenge: str) -> dict[str, str] | None:
@@ -40,7 +40,7 @@ class Gate(Protocol):
 async def log_on(channel: Channel, credentials: Credentials) -> None:
     """The source's side. Raises Refused."""
     try:
-        words = credentials.first()
+        words = await credentials.first()
     except (OSError, ValueError) as problem:
         raise Refused(hello.AUTH_REFUSED, f"there are no credentials for the logon: {problem}") from None
     for _ in range(ROUNDS_MAX):
