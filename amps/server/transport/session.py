@@ -138,6 +138,7 @@ class Session(ABC):
         self.correlation_id = ""
         self.address = ""
         self.publisher_id = 0
+        self.derived_id = 0  # of its messages without a sequence
         self.logged_sequence = 0  # the last sequence that the core knew at the logon
         self.subscriptions: dict[str, Subscription] = {}
         self.leases: LeaseTable | None = None  # the queue messages that it holds; None: it has had none
