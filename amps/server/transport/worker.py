@@ -126,6 +126,7 @@ class Worker:
             runtime,
             self.topics,
             self.core,
+            self.persisted,
             log,
             self._evaluations,
             self.schedule,
