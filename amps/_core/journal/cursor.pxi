@@ -270,6 +270,8 @@ cdef class LogCursor:
                 self.position += align8(record.length)
                 continue
             if record.kind == KIND_NAME or record.kind == KIND_TRANSACTION:
+                if self.learns_names is not None and record.kind == KIND_NAME and name_record_fits(record):
+                    self.learns_names(*name_of_record(record))
                 self.position += align8(record.length)
                 continue
             if record.kind == KIND_END_OF_FILE:
