@@ -38,6 +38,7 @@ from amps._core.journal.record cimport (
     align8,
     extension_word,
     record_expiry_ns,
+    record_parts_fit,
     record_payload,
 )
 
@@ -213,6 +214,32 @@ cdef class LogAdapter:
         return apply_replicated_record(
             <Queue>self.manager.shared.queues[queue], record, now_ns, self.last_sequence
         )
+
+    def replicate(self, bytearray record not None, uint32_t queue, uint64_t now_ns):
+        """Do the same as `apply_replicated`, from Python, if the record is sound. False: it is not."""
+        cdef RecordHeader* replicated = <RecordHeader*><char*>record
+        if len(record) < RECORD_HEADER_BYTES or <uint64_t>len(record) < replicated.length:
+            return False
+        if not record_parts_fit(replicated) or not entries_fit(replicated):
+            return False
+        self.apply_replicated(replicated, queue, now_ns)
+        return True
+
+    def repeat(self, bytes record not None, uint32_t queue):
+        """Apply a whole record of a queue from the log, in recovery, from Python. Raises ValueError."""
+        self.apply_recorded(<const RecordHeader*><const char*>record, queue)
+
+    def take_decision(self):
+        """Take the first decisions that the journal must record: (queue number, record without its place in the log,
+        whether other instances must know it). None: there are none.
+        """
+        cdef uint32_t queue = 0
+        cdef uint64_t count = 0
+        if self.manager.output.removal_count == 0:
+            return None
+        memory = self.removal_record(&queue, &count)
+        self.removals_written(count)
+        return queue, memory, (<const RecordHeader*><const char*>memory).publisher_id != 0
 
     cdef uint32_t token_of(self, const RecordHeader* record) noexcept:
         """The token of a client's acknowledgement; 0 = no answer is requested."""

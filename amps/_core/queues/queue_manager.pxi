@@ -500,24 +500,6 @@ cdef class QueueManager:
             slot = queue.arena.next_slot(slot)
         return found
 
-    def transfer_replicated(self, uint32_t queue_number, bookmark, str owner, uint32_t epoch, bint is_proxied):
-        """Apply a transfer that another instance decided, to a message in the queue. False: it is not in it."""
-        cdef QueueSpan span = (<Queue>self.shared.queues[queue_number]).span
-        cdef uint32_t slot = span.find(bookmark[0], bookmark[1])
-        if slot == NO_SLOT:
-            return False
-        span.transfer(slot, self.shared.ownerships.owner(owner), epoch, is_proxied)
-        return True
-
-    def remove_replicated(self, uint32_t queue_number, bookmark, uint64_t now_ns):
-        """Remove a message that has left the queue on another instance. False: it is not in it."""
-        cdef Queue queue = self.shared.queues[queue_number]
-        cdef uint32_t slot = queue.span.find(bookmark[0], bookmark[1])
-        if slot == NO_SLOT:
-            return False
-        queue.remove_replicated(slot, now_ns)
-        return True
-
 
 def number_of(Queue queue):
     """The index of a queue in the configuration."""

@@ -2,7 +2,7 @@
 
 The services process sends the requests, as for journals (journal_retention.py): `[id, "queue", number]` or
 `[id, "queue subscriptions", number to skip]`. The answers are rows of `amps._core.queues.manager`.
-`[id, "proxied transfer", [number, 0 or 1]]` switches the proxied transfer of a queue (replication.md §14.4). The setting
+`[id, "proxied transfer", number, 0 or 1]` switches the proxied transfer of a queue (replication.md §14.4). The setting
 lasts as long as the core.
 """
 
@@ -24,11 +24,11 @@ def answer_about_queues(request: bytes, sequencer: Sequencer) -> list[bytes] | N
         asked = msgpack.unpackb(request)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
         return None
-    if not isinstance(asked, list) or len(asked) != 3 or asked[1] not in (QUEUE, SUBSCRIPTIONS, PROXIED):
+    if isinstance(asked, list) and len(asked) == 4 and asked[1] == PROXIED:
+        return [msgpack.packb([asked[0], *_switch_proxied(*asked[2:], sequencer)])]
+    if not isinstance(asked, list) or len(asked) != 3 or asked[1] not in (QUEUE, SUBSCRIPTIONS):
         return None
     identity, verb, number = asked
-    if verb == PROXIED:
-        return [msgpack.packb([identity, *_switch_proxied(number, sequencer)])]
     adapter = sequencer.adapter
     known = 0 if adapter is None else len(adapter.manager.queues) if verb == QUEUE else NUMBER_MAX
     if adapter is None or isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < known:
@@ -37,14 +37,11 @@ def answer_about_queues(request: bytes, sequencer: Sequencer) -> list[bytes] | N
     return packed_rows(identity, describe(adapter.manager, number, sequencer.names))
 
 
-def _switch_proxied(wanted: object, sequencer: Sequencer) -> tuple[str, ...]:
+def _switch_proxied(number: object, enabled: object, sequencer: Sequencer) -> tuple[object, ...]:
     """Switch the proxied transfer of a queue. Returns the answer without its identity."""
     adapter = sequencer.adapter
-    if not isinstance(wanted, list) or len(wanted) != 2 or not all(isinstance(item, int) for item in wanted):
-        return "error", "proxied transfer is switched by the number of a queue, and 0 or 1"
-    number, enabled = wanted
-    if adapter is None or not 0 <= number < len(adapter.manager.queues):
-        return "error", f"there is no queue of the number {number}"
+    if adapter is None or not isinstance(number, int) or not 0 <= number < len(adapter.manager.queues):
+        return "error", f"there is no queue of the number {number!r}"
     if not adapter.manager.set_proxied(number, bool(enabled)):
         return "error", "the queue is one of this instance alone: no other instance can own its messages"
-    return ("ok",)
+    return "ok", []
