@@ -30,6 +30,8 @@ class Publisher:
     last: int = 0
     acked: int = 0
     where: str | None = None
+    home: str | None = None
+    """The instance that it logged on to last."""
     next: int = 1
     promises: list[Promise] = field(default_factory=list)
     accepted: set[int] = field(default_factory=set)
@@ -40,7 +42,7 @@ class Publisher:
         instance = group.instances[name]
         if not instance.alive:
             return
-        self.where = name
+        self.where = self.home = name
         session = instance.log_on(self.name)
         self.take_ack(instance, session.acked)
         self.next = self.acked + 1

@@ -24,7 +24,9 @@ class Way:
 
 @dataclass(frozen=True)
 class Topology:
-    """`groups`: name of each instance -> its group. `moves`: sets of instances between which clients may fail over."""
+    """`groups`: name of each instance -> its group. `moves`: sets of instances between which clients may fail over: each two
+    of a set replicate to each other directly and sync (docs/spec/replication_histories.md, "Clients that move twice").
+    """
 
     name: str
     groups: dict[str, str]
@@ -36,15 +38,15 @@ def _both(one: str, other: str, mode: str = SYNC) -> list[Way]:
     return [Way(one, (other,), mode), Way(other, (one,), mode)]
 
 
-def _all_sync(name: str, groups: dict[str, str], pairs: str) -> Topology:
+def _all_sync(name: str, groups: dict[str, str], pairs: str, moves: str) -> Topology:
     ways = [way for pair in pairs.split() for way in _both(*pair.split("-"))]
-    return Topology(name, groups, tuple(ways), (frozenset(groups),))
+    return Topology(name, groups, tuple(ways), tuple(frozenset(names.split("-")) for names in moves.split()))
 
 
-PAIR = _all_sync("pair", {"a": "g", "b": "g"}, "a-b")
-CHAIN = _all_sync("chain", {"a": "ga", "b": "gb", "c": "gc"}, "a-b b-c")
-TRIANGLE = _all_sync("triangle", {"a": "g", "b": "g", "c": "g"}, "a-b b-c c-a")
-STAR = _all_sync("star", {"hub": "h", "a": "g", "b": "g", "c": "g"}, "hub-a hub-b hub-c")
+PAIR = _all_sync("pair", {"a": "g", "b": "g"}, "a-b", "a-b")
+CHAIN = _all_sync("chain", {"a": "ga", "b": "gb", "c": "gc"}, "a-b b-c", "a-b b-c")
+TRIANGLE = _all_sync("triangle", {"a": "g", "b": "g", "c": "g"}, "a-b b-c c-a", "a-b-c")
+STAR = _all_sync("star", {"hub": "h", "a": "g", "b": "g", "c": "g"}, "hub-a hub-b hub-c", "hub-a hub-b hub-c")
 SITES = Topology(
     "sites",
     {"east1": "east", "east2": "east", "west1": "west", "west2": "west"},
