@@ -73,15 +73,15 @@ def check_contents(logs: Logs) -> None:
 
 def check_equal(logs: Logs) -> None:
     """At quiet: all logs hold the same messages per publisher, in the same order (§11)."""
-    streams: dict[str, tuple[str, list[int]]] = {}
+    streams: dict[str, dict[str, list[int]]] = {}
     for name, log in logs.items():
-        own: dict[str, list[int]] = {}
         for message in log:
-            own.setdefault(message.publisher, []).append(message.sequence)
-        for publisher in streams.keys() | own.keys():
-            first, expected = streams.setdefault(publisher, (name, own.get(publisher, [])))
-            found = own.get(publisher, [])
-            lacking = sorted(set(expected) ^ set(found))
+            streams.setdefault(message.publisher, {}).setdefault(name, []).append(message.sequence)
+    for publisher, by_instance in streams.items():
+        first = next(iter(logs))
+        expected = by_instance.get(first, [])
+        for name in logs:
+            lacking = sorted(set(expected) ^ set(by_instance.get(name, [])))
             assert not lacking, f"{publisher}: {first} and {name} differ in {lacking[:10]}"
     lengths = {name: len(log) for name, log in logs.items()}
     assert len(set(lengths.values())) <= 1, f"the logs have different lengths: {lengths}"

@@ -44,7 +44,7 @@ class Publisher:
             return
         self.where = self.home = name
         session = instance.log_on(self.name)
-        self.take_ack(instance, session.acked)
+        self.take_ack(group, instance, session.acked)
         self.next = self.acked + 1
 
     def disconnect(self, group: Group) -> None:
@@ -66,29 +66,46 @@ class Publisher:
                 instance.publish(self.store[self.next])
             self.next += 1
 
-    def take_ack(self, instance: Instance, sequence: int) -> None:
+    def take_ack(self, group: Group, instance: Instance, sequence: int) -> None:
         """An instance says that everything up to a sequence is persisted."""
         assert sequence <= self.last, f"{self.name} was acknowledged {sequence} and made only {self.last}"
         for number in range(self.acked + 1, sequence + 1):
             self.store.pop(number, None)
-            self.promises.append(Promise((self.name, number), holders_of(instance, (self.name, number))))
+            self.promises.append(Promise((self.name, number), holders_of(group, instance.name, (self.name, number))))
         self.acked = max(self.acked, sequence)
 
 
-def holders_of(instance: Instance, bookmark: Bookmark) -> frozenset[tuple[str, int]]:
+def holders_of(group: Group, name: str, bookmark: Bookmark) -> frozenset[tuple[str, int]]:
     """The instances that a persisted acknowledgement of this instance speaks for: itself, and each destination that is in
-    sync mode, is not excused for older messages, and has to get the message (§7).
+    sync mode, is not excused for older messages, and has to get the message (§7). A destination that got the message from
+    here first speaks for its own destinations (§24.7).
     """
-    holders = {(instance.name, instance.epoch)}
-    for number, record in enumerate(instance.log):
-        if record.bookmark == bookmark:
-            for destination in instance.destinations.values():
-                peer = destination.peer
-                if destination.mode == SYNC and number >= destination.upgraded_at and peer is not None:
-                    on_the_way = any((hop.name, hop.epoch) == peer for hop in record.path)
-                    if on_the_way or instance.eligible(record, destination, peer):
-                        holders.add(peer)
+    holders: set[tuple[str, int]] = set()
+    _add_holders(group, group.instances[name], bookmark, holders)
     return frozenset(holders)
+
+
+def _add_holders(group: Group, instance: Instance, bookmark: Bookmark, holders: set[tuple[str, int]]) -> None:
+    holders.add((instance.name, instance.epoch))
+    for number, record in enumerate(instance.log):
+        if record.bookmark != bookmark:
+            continue
+        for destination in instance.destinations.values():
+            peer = destination.peer
+            waits = destination.mode == SYNC and number >= destination.upgraded_at and peer is not None
+            if peer is None or not waits or peer in holders:
+                continue
+            if any((hop.name, hop.epoch) == peer for hop in record.path):
+                holders.add(peer)
+            elif instance.eligible(record, destination, peer):
+                holders.add(peer)
+                there = group.instances[peer[0]]
+                first_arrival = any(
+                    copy.bookmark == bookmark and copy.path and copy.path[-1] == instance.hop
+                    for copy in there.log
+                )
+                if first_arrival and not any(d.ever_downgraded for d in there.destinations.values()):
+                    _add_holders(group, there, bookmark, holders)
 
 
 @dataclass(frozen=True)
@@ -178,6 +195,6 @@ def deliver_acks(group: Group, publishers: dict[str, Publisher], chance: random.
         for session in instance.newly_acked():
             publisher = publishers.get(session.publisher)
             if publisher is not None and publisher.where == instance.name:
-                publisher.take_ack(instance, session.acked)
+                publisher.take_ack(group, instance, session.acked)
             if chance is not None and chance.random() < 0.02:
                 return

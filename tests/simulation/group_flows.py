@@ -6,7 +6,7 @@
 import dataclasses
 from collections.abc import Iterable
 
-from tests.simulation.group_model import SYNC, Destination, Flow, Instance, Record
+from tests.simulation.group_model import DOWNGRADED, SYNC, Destination, Flow, Instance, Record
 
 Link = tuple[str, str]
 """Name of the source and label of its destination."""
@@ -176,11 +176,12 @@ class Group:
     def downgrade(self, link: Link) -> None:
         destination = self.destination(link)
         if destination.mode == SYNC:
-            destination.mode = "downgraded"
+            destination.mode = DOWNGRADED
+            destination.ever_downgraded = True
 
     def upgrade(self, link: Link) -> None:
         destination = self.destination(link)
-        if destination.mode == "downgraded" and link in self.flows:
+        if destination.mode == DOWNGRADED and link in self.flows:
             destination.mode = SYNC
             destination.upgraded_at = len(self.instances[link[0]].log)
 

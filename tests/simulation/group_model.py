@@ -85,6 +85,7 @@ class Destination:
     pass_through: str | None = ".*"
     topics: str = ".*"
     mode: str = SYNC
+    ever_downgraded: bool = False
     upgraded_at: int = 0
     """Number of records in the log at the last upgrade: it is not waited for before them."""
     scanned: int = 0
