@@ -37,7 +37,9 @@ class Crowd:
             self.enter(1, delay_ns=1)
             self.tick(1)
 
-    def enter(self, count: int, delay_ns: int = 0, lifetime_s: int | None = None, barriers: bool = False) -> None:
+    def enter(
+        self, count: int, delay_ns: int = 0, lifetime_s: int | None = None, barriers: bool = False
+    ) -> None:
         """Publish messages with delays of 1 to `delay_ns`."""
         for _ in range(count):
             self.position += 8 * self.chance.randrange(1, 50)
@@ -205,12 +207,12 @@ def test_a_restart_from_a_copy_has_the_same_order() -> None:
     copies = []
     after, until = 0, max(position for position, _ in source.manager.states(0))
     while after != until:
-        copy, wide, _, after = copy_messages(source.manager.queues[0], after, until, 700)
+        copy, wide, _, after, _ = copy_messages(source.manager.queues[0], after, until, 700)
         copies.append((copy, wide))
     restored = Crowd(9, keys=2, had_delay=False)
     restored.keys_of, restored.now_ns, restored.position = source.keys_of, source.now_ns, source.position
     for copy, wide in copies:
-        restore_messages(restored.manager.queues[0], copy, wide, publisher_table(source.manager), 0)
+        restore_messages(restored.manager.queues[0], copy, wide, publisher_table(source.manager), 0, {})
     first_delayed = min(restored.in_state(DELAYED))
     restored.check(first_delayed)
     for crowd in (source, restored):
