@@ -16,7 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from amps._core.wire.topics import TopicEntry
 from amps.server.records import (
+    KIND_DECLARE_NAME,
     KIND_DISCONNECT,
     KIND_REACHABLE,
     KIND_REPLICATION_FLOW,
@@ -155,6 +157,15 @@ class CoreSessions:
         self.link.publish_pushed()
         self.schedule()
         await asyncio.sleep(ROOM_POLL_S)
+
+    def declare_topic(self, entry: TopicEntry) -> bool:
+        """Tell the core the number of a topic. False: there is no room now."""
+        return self.link.declare(entry)
+
+    def declare_name(self, name_class: int, name_id: int, text: bytes) -> bool:
+        """Tell the core the text of a name id. False: there is no room now."""
+        record = control_record([name_class, name_id, text], KIND_DECLARE_NAME)
+        return not self.link.has_controls_waiting and bool(self.link.ring.push(record))
 
     # --- records without a session ----------------------------------------------------------------------------
 

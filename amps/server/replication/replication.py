@@ -26,7 +26,8 @@ from amps.config.model_replication import DestinationTransport
 from amps.server.clock import Clock
 from amps.server.eventlog import EventLog
 from amps.server.replication import frames, hello
-from amps.server.replication.core_sessions import CoreSessions
+from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
+from amps.server.replication.core_sessions import CoreSession, CoreSessions
 from amps.server.replication.destinations import Connection, Destination
 from amps.server.replication.dialling import Connect, Dialler
 from amps.server.replication.frames import Content, Frame, ProtocolError
@@ -155,7 +156,7 @@ class Replication:
             self._begin(dialler.run())
         self._tick()
 
-    def _source_made(self, index: int, source: SourceFlow) -> None:
+    def _source_made(self, index: int, source: SourceFlow | None) -> None:
         self.sources[index] = source
 
     async def stop(self) -> None:
@@ -271,11 +272,19 @@ class Replication:
             return
         self._saved, self._save_failed = now, ""
 
-    def spill(self, record: bytes) -> bytes:
-        """Write a record that is too large for the ring to a file. Return its token. Raises OSError."""
+    def spill(self, session: CoreSession, record: bytes) -> bool:
+        """Pass a record that is too large for the ring in a file. False: there is no room now. Raises OSError."""
+        if self.core.link.has_controls_waiting:
+            return False
         token = f"{self.core.index}.{os.getpid()}.{next(self._spill_number)}"
-        write_spilled_record(record, self._runtime.spill_path(token))
-        return token.encode()
+        path = self._runtime.spill_path(token)
+        write_spilled_record(record, path)
+        pushed = self.core.link.ring.push(
+            raw_control_record(token.encode(), KIND_SPILLED_PUBLISH, session.slot, session.serial)
+        )
+        if not pushed:
+            path.unlink()
+        return bool(pushed)
 
     # --- links ----------------------------------------------------------------------------------------------
 
