@@ -53,6 +53,7 @@ cdef class OnwardTracker:
     cdef uint64_t acked_txid
     cdef uint64_t through
     cdef object reached            # deque of (log position, transaction id at the upstream)
+    cdef uint64_t reached_position # of the last of them
     cdef Waiting* waiting
     cdef uint64_t count
     cdef uint64_t capacity
@@ -78,6 +79,7 @@ cdef class OnwardTracker:
         self.names = names
         self.acked_txid = self.through = acked_txid
         self.reached = deque()
+        self.reached_position = 0
         self.waiting_max = waiting_max
         self.last_waits = False
 
@@ -99,9 +101,10 @@ cdef class OnwardTracker:
 
         Positions and transaction ids rise from call to call.
         """
-        if self.reached and (self.reached[-1][0] == position or len(self.reached) >= REACHED_MAX):
+        if self.reached and (position == self.reached_position or len(self.reached) >= REACHED_MAX):
             self.reached.pop()
         self.reached.append((position, txid))
+        self.reached_position = position
 
     def scan(self, uint64_t limit, uint64_t bytes_max):
         """Read about `bytes_max` bytes of the log up to `limit`, the durable watermark. True: the limit is reached.

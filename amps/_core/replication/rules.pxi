@@ -145,10 +145,13 @@ cdef class Rules:
         return self.text_passes(text)
 
     cdef bint text_passes(self, bytes text) except -1:
-        hops = [hop.split("\t") for hop in text.decode("utf-8", "surrogatepass").split("\n")]
-        if self.peer is not None and any([(hop[0], hop[-1]) == self.peer for hop in hops]):
-            return False
-        return self.passes_group is not None and len(hops[-1]) > 1 and bool(self.passes_group(hops[-1][1]))
+        group = None
+        for line in text.decode("utf-8", "surrogatepass").split("\n"):
+            name, _, rest = line.partition("\t")
+            group, _, epoch = rest.rpartition("\t")
+            if self.peer == (name, epoch):
+                return False
+        return self.passes_group is not None and bool(self.passes_group(group))
 
 
 cdef inline object known_topic(LogCursor cursor, const RecordHeader* record):

@@ -13,7 +13,7 @@
 # - Nothing is allocated by a length or number that was not compared with the bytes that are there.
 
 from collections import deque
-from libc.stdint cimport uint32_t, uint64_t, uint8_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from amps._core.journal.queue_records cimport QueueAcknowledgementHeader, QueueEntry
@@ -89,6 +89,8 @@ cdef class SinkFlow:
     cdef readonly uint64_t messages_in
     cdef uint64_t checked_txid     # of the last record that was checked
     cdef object marks              # deque of (ring position, transaction id): taken up to there
+    cdef uint64_t marked_position  # the last mark
+    cdef uint64_t marked_txid
     cdef list rejections           # [(transaction id, reason)]
 
     def __init__(
@@ -117,7 +119,8 @@ cdef class SinkFlow:
         self.frame = None
         self.data = NULL
         self.at = self.end = 0
-        self.taken_txid = self.checked_txid = last_txid
+        self.taken_txid = self.checked_txid = self.marked_txid = last_txid
+        self.marked_position = 0
         self.taken_bytes = self.messages_in = 0
         self.marks = deque()
         self.rejections = []
@@ -174,10 +177,12 @@ cdef class SinkFlow:
 
     cdef int mark(self) except -1:
         """Note up to which ring position the records up to `taken_txid` are."""
-        if self.marks and self.marks[-1][0] == self.ring.pending_head:
-            self.marks.pop()
-        if not self.marks or self.marks[-1][1] != self.taken_txid:
-            self.marks.append((self.ring.pending_head, self.taken_txid))
+        if self.taken_txid != self.marked_txid:
+            if self.marks and self.marked_position == self.ring.pending_head:
+                self.marks.pop()
+            self.marked_txid = self.taken_txid
+            self.marked_position = self.ring.pending_head
+            self.marks.append((self.marked_position, self.marked_txid))
         return 0
 
     def consumed(self, uint64_t ring_position):

@@ -31,6 +31,7 @@ from amps._core.journal.record cimport (
     KIND_NAME,
     KIND_TRANSACTION,
     NAME_CLIENT,
+    NAME_INSTANCE,
     NAME_PATH,
     RECORD_HEADER_BYTES,
     TRANSACTION_BYTES,
