@@ -48,8 +48,8 @@ class CoreSession:
         self.slot = slot
         self.serial = serial
         self.name = name
-        self.refused: Callable[[], None] = lambda: None
-        """Called when the core accepts no more."""
+        self.refused: Callable[[str], None] = lambda reason: None
+        """Called when the core accepts no more: `refused`, there is no room; `malformed`, a record is not as it must be."""
         self.answer: asyncio.Future[list[Any]] | None = None
 
 
@@ -199,6 +199,7 @@ class CoreSessions:
     def _work(self) -> None:
         link = self.link
         link.view.wake()
+        # The ring's tail is read before the answers: a refusal of a record before it is among them.
         link.view.read()
         # This process never reads the transient log, and so holds none of it.
         link.view.set_transient_read(link.view.transient_written)
@@ -209,10 +210,10 @@ class CoreSessions:
             session = self._sessions.get(slot)
             if session is None or session.serial != serial:
                 continue
-            if kind == "refused":
+            if kind in ("refused", "malformed"):
                 if session.answer is not None and not session.answer.done():
                     session.answer.set_exception(Refused(hello.STORAGE, "the log accepts no records now"))
-                session.refused()
+                session.refused(kind)
             elif session.answer is not None and not session.answer.done():
                 session.answer.set_result(rest)
         link.push_waiting()

@@ -84,6 +84,7 @@ class Incoming:
         self._ack_due_s = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
         self._over = False
+        self._over_for_core = False
 
     async def run(self) -> Refused:
         """Run the flow until it ends. Return why. Raises Refused if it did not begin, ProtocolError."""
@@ -165,9 +166,15 @@ class Incoming:
         channel.handler = self._take
         channel.produce = self._produce
 
-    def _refused(self) -> None:
-        """The core takes no more: its disk is full. The source begins again later."""
-        self._end(Refused(hello.STORAGE, "the log of the other instance accepts no records now"))
+    def _refused(self, reason: str) -> None:
+        """The core takes no more: its disk is full, or it found an error. The source begins again later."""
+        # Records that the core has read since were dropped, so none of them may be acknowledged.
+        self._over_for_core = True
+        if reason == "malformed":
+            self._around.log.log("1E-0022", client=self.flow.client_name)
+            self._end(Refused(hello.PROTOCOL, "the core refused a record as malformed"))
+        else:
+            self._end(Refused(hello.STORAGE, "the log accepts no records now"))
 
     def _end(self, end: Refused) -> None:
         if not self._over:
@@ -221,7 +228,7 @@ class Incoming:
         """Note the core's progress: `consumed` of the ring, after which `written` was read. Return whether there is
         more to do at once.
         """
-        if not self.began or self._over:
+        if not self.began or self._over or self._over_for_core:
             return False
         self._tracker.reach(self._sink.consumed(consumed), written)
         more = not self._tracker.scan(durable, SCAN_BYTES)
