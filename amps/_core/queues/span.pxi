@@ -34,6 +34,7 @@ cdef uint64_t REPEAT_MAX_NS = 30_000_000_000
 cdef uint64_t REQUEST_UNIT_NS = 16_000_000      # of the times in `holder`, which reach for two years
 cdef double TYPICAL_FIRST_NS = 1e9
 cdef double TYPICAL_MIN_NS = 1e7
+cdef double TYPICAL_MAX_NS = 3e10      # a message that waited longer had no consumer, and says nothing about its owner
 cdef double TYPICAL_WEIGHT = 0.1
 
 
@@ -123,7 +124,7 @@ cdef class QueueSpan:
         cdef QueueSlot* message = &self.slots[slot]
         cdef double took_ns
         if message.state == SLOT_ELSEWHERE and 0 < message.lease_ns <= self.queue.now_ns:
-            took_ns = <double>(self.queue.now_ns - message.lease_ns)
+            took_ns = min(<double>(self.queue.now_ns - message.lease_ns), TYPICAL_MAX_NS)
             self.typical_ns += TYPICAL_WEIGHT * (took_ns - self.typical_ns)
         return 0
 
