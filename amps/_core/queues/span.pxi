@@ -186,6 +186,19 @@ cdef class QueueSpan:
         )
         return self.transfer(slot, owner, epoch, is_proxied)
 
+    cdef int published_elsewhere(self, uint32_t slot, uint32_t origin) except -1:
+        """A copy of a message that was published here came from another instance to which it was published, too: its
+        publisher had failed over. Of both, the one whose name comes first becomes the only owner (25.76). A message that
+        a client holds here stays.
+        """
+        cdef int state = self.slots[slot].state
+        if (
+            self.initial_owner < 0 and origin and self.slots[slot].ownership == 0 and state != SLOT_LEASED
+            and state != SLOT_DELIVERED and self.ownerships.names[origin] < self.ownerships.names[0]
+        ):
+            self.decide(slot, origin, False)
+        return 0
+
     cdef uint64_t grant(
         self, uint32_t requester, const uint64_t* bookmarks, uint64_t count, uint64_t wanted
     ) except? 0xFFFFFFFFFFFFFFFF:

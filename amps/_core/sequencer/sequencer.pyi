@@ -10,7 +10,18 @@ _LogonReply = tuple[Literal["logon"], int, int, bool, int, int]
 _KickReply = tuple[Literal["kick"], int, int, str, str]
 _RefusedReply = tuple[Literal["refused"], int, int]
 _TransactionRefusedReply = tuple[Literal["transaction_refused"], int, int, int]
-Reply = _LogonReply | _KickReply | _RefusedReply | _TransactionRefusedReply
+_MalformedReply = tuple[Literal["malformed"], int, int]
+_FlowReply = tuple[Literal["replication_flow"], int, int, int, int]
+_VectorReply = tuple[Literal["replication_vector"], int, int, int, int]
+Reply = (
+    _LogonReply
+    | _KickReply
+    | _RefusedReply
+    | _TransactionRefusedReply
+    | _MalformedReply
+    | _FlowReply
+    | _VectorReply
+)
 
 class _QueueTopics(Protocol):
     """The interface of the class in amps.config.queue_topics."""
@@ -33,6 +44,7 @@ class Topic:
     def logged(self) -> bool: ...
 
 class TransportState: ...
+class ReplicatedNames: ...
 
 class Sequencer:
     replication_index: int | None
@@ -47,6 +59,7 @@ class Sequencer:
         now_ns: int,
         queues: tuple[LogAdapter, _QueueTopics] | None = None,
         refused: Mapping[int, Iterable[int]] | None = None,
+        write_vector: Callable[[str, bytearray], bool] | None = None,
     ) -> None: ...
     @property
     def journal(self) -> LogWriter | None: ...
@@ -75,6 +88,8 @@ class Sequencer:
     def accepted(self) -> int: ...
     @property
     def duplicates(self) -> int: ...
+    @property
+    def repeats(self) -> int: ...
     @property
     def fenced(self) -> int: ...
     @property
