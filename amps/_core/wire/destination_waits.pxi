@@ -139,16 +139,17 @@ cdef class DestinationWaits:
     # --- the heaps ------------------------------------------------------------------------------------
 
     cdef int make_room(self) except -1:
+        """Make free tokens, when there is none."""
         cdef uint32_t capacity = max(<uint32_t>WAITERS_FIRST, self.capacity * 2)
         cdef uint32_t token
         cdef Waiter* grown = <Waiter*>realloc(self.waiters, capacity * sizeof(Waiter))
         if grown == NULL:
             raise MemoryError()
         self.waiters = grown
-        for token in range(capacity - 1, self.capacity - 1, -1):
+        for token in range(self.capacity, capacity):
             grown[token].wait.kind = WAIT_NONE
-            grown[token].next_free = self.first_free
-            self.first_free = token
+            grown[token].next_free = token + 1 if token + 1 < capacity else <uint32_t>NO_TOKEN
+        self.first_free = self.capacity
         self.capacity = capacity
         return 0
 
