@@ -1,9 +1,9 @@
 # Waiting for the destinations of replication, at a cost that follows the changes and not the number of waiters.
 #
 # A waiter waits for the messages of a publisher before a log position, and at any time for one watermark of one
-# destination. It is in the heap of that watermark. When a watermark moves, only the waiters that it passes are looked at
-# again; a waiter may then go on to wait for another destination. A waiter whose wait is not known (WAIT_CHANGE) is first
-# in the heap, and is looked at after any change of its destination.
+# destination. It is in the heap of that watermark. When a watermark moves, only the waiters that it passes are looked
+# at again; a waiter may then go on to wait for another destination. A waiter whose wait is not known (WAIT_CHANGE) is
+# first in the heap, and is looked at after any change of its destination.
 #
 # Acknowledgements with exceptions take publishers out of a pending table although no watermark moves. Then the counter
 # `settled` has changed, and all who wait for that destination are looked at. So they are if `scanned` goes back, as it

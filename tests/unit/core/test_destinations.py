@@ -1,8 +1,8 @@
 """Which destinations of replication messages wait for, against a model that keeps every record (replication.md §7, §8).
 
 The model (tests/support/destinations.py) has publishers, records in log order, and destinations that scan the log,
-acknowledge records (with exceptions, as a ring of instances does), are downgraded and upgraded. The code under test sees
-shared memory only.
+acknowledge records (with exceptions, as a ring of instances does), are downgraded and upgraded. The code under test
+sees shared memory only.
 """
 
 import pytest
@@ -31,8 +31,8 @@ events = st.lists(
 def test_nobody_waits_longer_or_shorter_than_for_records_that_destinations_lack(
     count: int, capacity: int, script: list[tuple[str, int, int, int]]
 ) -> None:
-    """replication.md §7, §8, §26 behaviours 2 to 6 and 16: a wait ends only when no sync destination lacks a message, and
-    then it ends at the next look.
+    """replication.md §7, §8, §26 behaviours 2 to 6 and 16: a wait ends only when no sync destination lacks a message,
+    and then it ends at the next look.
     """
     world = World(count, capacity)
     waits = DestinationWaits(world.destinations)
@@ -158,7 +158,7 @@ def test_a_downgrade_ends_all_waits_at_once() -> None:
 
 
 def test_a_wait_counts_only_the_destinations_that_may_carry_the_topic() -> None:
-    """replication.md §26 behaviour 8: a topic that no destination lists is not held back by its publisher's other one."""
+    """replication.md §26 behaviour 8: a topic that no destination lists is not held back by another one."""
     world = World(2)
     world.publish(101, {1})
     for index in (0, 1):

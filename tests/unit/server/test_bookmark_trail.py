@@ -1,4 +1,4 @@
-"""The places of a bookmark subscription: the newest one that all sync destinations have reached is told (behaviour 9)."""
+"""The places of a bookmark subscription: the newest one that all sync destinations have reached is told."""
 
 from hypothesis import given
 from hypothesis import strategies as st
