@@ -1,4 +1,4 @@
-"""Fully durable replays, which are held at messages that a sync destination of replication lacks (replication.md §7)."""
+"""Fully durable replays, held at messages that a sync destination of replication lacks (replication.md §7)."""
 
 from collections.abc import Callable
 
