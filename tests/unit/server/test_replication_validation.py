@@ -228,8 +228,8 @@ def test_replication_41_queue_passthrough() -> None:
     (violation,) = validate(queue_here(), 0, there)
     assert violation.check == "queue_passthrough"
     assert violation.detail.startswith(
-        "B does not pass messages of the group A on to its Destination C, which gets the queue q; let PassThrough there "
-        "match A"
+        "B does not pass messages of the group A on to its Destination C, which gets the queue q; let "
+        "PassThrough there match A"
     )
     assert checks(queue_here(), instance("B", to("A", *BOTH), to("C", *BOTH, passes=""), sow=QUEUE)) == [
         "queue_passthrough"
