@@ -62,10 +62,6 @@ class Replicated:
     def _answer(self, verb: str, rest: list[object]) -> list[list[object]]:
         return [["error", self.refusal]] if self.refusal else [["ok", rest]]
 
-    @property
-    def first(self) -> object:
-        return self.runtime.replication_statistics.destinations[0]
-
 
 @pytest.fixture
 def replicated(
@@ -80,6 +76,7 @@ def replicated(
 
     yield start
     for one in made:
+        one.admin.close()  # its event loop still reads the channel
         one.core.close()
         one.runtime.directory.remove()
 
