@@ -110,6 +110,7 @@ cdef class LogCursor:
     cdef uint64_t ready
     cdef uint64_t allowed          # file offset up to which it may access a file that is not compressed
     cdef bint fetches              # beyond `allowed` it reads from the disk and waits
+    cdef bint shows_structure      # name and transaction records are returned, too
     cdef uint64_t wanted           # bytes of the record at `wanted_at` that must be accessible or checked to continue
     cdef uint64_t wanted_at        # log position at which it stopped for them
     # A long record is checked in parts.

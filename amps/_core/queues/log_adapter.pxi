@@ -183,6 +183,29 @@ cdef class LogAdapter:
             memset(<uint8_t*>record + record.length, 0, align8(record.length) - record.length)
         return counts.kept
 
+    def note_path(self, uint64_t path, str text not None):
+        """Learn the text of the path with a name id, before the first message that has passed it."""
+
+    cdef bint is_sound(self, const RecordHeader* record) except -1:
+        """Whether a queue's record from another instance is well formed. If not, it must not enter the log."""
+        cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
+        return (
+            record.payload_length >= sizeof(QueueAcknowledgementHeader)
+            and record.payload_length == sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
+        )
+
+    cdef int apply_replicated(self, RecordHeader* record, uint32_t queue, uint64_t now_ns) except -1:
+        """Apply a sound record that another instance sent to its queue, and set its log positions to those of this
+        instance. It is written afterwards.
+        """
+        cdef QueueEntry* entries = <QueueEntry*>(<QueueAcknowledgementHeader*>record_payload(record) + 1)
+        cdef Queue tracked = self.manager.shared.queues[queue]
+        cdef uint32_t at
+        for at in range((<QueueAcknowledgementHeader*>record_payload(record)).count):
+            entries[at].position = 0
+            tracked.defer(entries[at].publisher_id, entries[at].sequence, now_ns, None)
+        return 0
+
     cdef uint32_t token_of(self, const RecordHeader* record) noexcept:
         """The token of a client's acknowledgement; 0 = no answer is requested."""
         if record.payload_length < sizeof(QueueAcknowledgementHeader):

@@ -151,6 +151,8 @@ cdef class LogAdapter:
         self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
         uint32_t* matches, uint32_t* removed
     ) except? 0xFFFFFFFF
+    cdef bint is_sound(self, const RecordHeader* record) except -1
+    cdef int apply_replicated(self, RecordHeader* record, uint32_t queue, uint64_t now_ns) except -1
     cdef uint32_t token_of(self, const RecordHeader* record) noexcept
     cdef int hear(self, const RecordHeader* record, uint64_t now_ns) except -1
     cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1

@@ -26,6 +26,7 @@ from amps._core.journal.queue_records cimport QueueEntry
 from amps._core.journal.record cimport (
     FLAG_DERIVED_PUBLISHER,
     FLAG_UNRECORDED,
+    KIND_DECLARE_NAME,
     KIND_DECLARE_TOPIC,
     KIND_DISCONNECT,
     KIND_FIRST_CONTROL,
@@ -34,6 +35,8 @@ from amps._core.journal.record cimport (
     KIND_QUEUE_MATCHES,
     KIND_QUEUE_SUBSCRIBE,
     KIND_QUEUE_UNSUBSCRIBE,
+    KIND_REPLICATION_FLOW,
+    KIND_REPLICATION_VECTOR,
     KIND_SPILLED_PUBLISH,
     KIND_TRANSACTION,
     NAME_CLIENT,
@@ -68,7 +71,8 @@ cdef class Sequencer:
     a message that was too large for its ring. next_txid: the first transaction id to assign. publishers: {publisher id:
     highest sequence} from recovery. refused: {publisher id: first sequences of its refused transactions}, from there
     too. queues: a tuple of a LogAdapter and an object with `feeds` and `queue` of
-    amps.config.queue_topics; None: no queues.
+    amps.config.queue_topics; None: no queues. write_vector(path, pairs): writes the sequences of all publishers into a
+    file for the replication process, and returns whether it could; None: there is no such process.
     """
 
     # sessions, client names, topics, publishers
@@ -96,7 +100,14 @@ cdef class Sequencer:
     cdef readonly uint64_t durable
     cdef readonly uint64_t accepted
     cdef readonly uint64_t duplicates
+    cdef readonly uint64_t repeats  # records that an upstream of replication has sent before
     cdef readonly uint64_t fenced
+    # replication
+    cdef bint replicates
+    cdef object write_vector
+    cdef ReplicatedNames replicated_names
+    cdef PublisherMap upstreams    # the publisher ids of upstreams that had flows
+    cdef dict flows                # name of an upstream -> (transport, slot, serial) of its flow
     cdef dict refused              # publisher id -> {first sequence: None} of its refused transactions
     cdef uint64_t _refused_from_bytes  # the journal refuses records of that length or more
     cdef uint64_t acknowledged     # queue messages acknowledged in this turn, in the current ring
@@ -111,7 +122,7 @@ cdef class Sequencer:
 
     def __init__(
         self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns, queues=None,
-        refused=None,
+        refused=None, write_vector=None,
     ):
         self.transient = transient
         self.open_spill = open_spill
@@ -119,7 +130,13 @@ cdef class Sequencer:
         self.durable = 0
         self.accepted = 0
         self.duplicates = 0
+        self.repeats = 0
         self.fenced = 0
+        self.replicates = write_vector is not None
+        self.write_vector = write_vector
+        self.replicated_names = ReplicatedNames()
+        self.upstreams = PublisherMap()
+        self.flows = {}
         self.refused = {}
         for publisher, sequences in (refused or {}).items():
             self.refused[publisher] = dict.fromkeys(sequences)
@@ -262,7 +279,8 @@ cdef class Sequencer:
             self.owners[name] = (index, slot, serial, user_id)
             self.names[index, slot] = name
         session.serial = serial
-        session.publisher = self._publisher(publisher_id)
+        session.is_flow = False
+        session.publisher = session.recent = self._publisher(publisher_id)
         if self.publisher_names[session.publisher] is None:
             self.publisher_names[session.publisher] = name.encode("utf-8", "surrogatepass")
         session.state = SESSION_ACTIVE
@@ -412,6 +430,8 @@ cdef class Sequencer:
         cdef bint new_topic
         cdef bint new_name
         cdef bint enters
+        if session.is_flow:
+            return take_replicated(self, record, session, state)
         if record.kind == KIND_TRANSACTION:
             return take_transaction(self, record, state)
         topic = <Topic>state.topics[record.topic_id]
@@ -492,6 +512,9 @@ cdef class Sequencer:
         record.topic_id = writer.places[topic.number].topic_id
         if record.flags & FLAG_DERIVED_PUBLISHER:
             record.sequence = record.txid
+            if self.replicates and writer is self.journal:
+                # Records of this publisher may come back from another instance after this log was lost.
+                self.publishers[publisher_of(self, session, record.publisher_id)].last_sequence = record.sequence
         record.checksum = record_checksum(record)
         self.next_txid += 1
         self.accepted += 1
@@ -670,6 +693,14 @@ cdef class Sequencer:
             self._disconnect(index, state, slot, serial)
         elif record.kind == KIND_SPILLED_PUBLISH:
             self._take_spill(payload, state)
+        elif record.kind == KIND_REPLICATION_FLOW:
+            (name,) = msgpack.unpackb(payload)
+            begin_flow(self, index, state, slot, serial, name)
+        elif record.kind == KIND_DECLARE_NAME:
+            declare_name(self, payload)
+        elif record.kind == KIND_REPLICATION_VECTOR:
+            (path,) = msgpack.unpackb(payload)
+            tell_vector(self, index, slot, serial, path)
         elif record.kind == KIND_QUEUE_SUBSCRIBE:
             self._subscribe(index, state, slot, serial, tuple(msgpack.unpackb(payload)))
         elif record.kind == KIND_QUEUE_UNSUBSCRIBE:

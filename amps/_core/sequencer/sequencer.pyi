@@ -10,7 +10,18 @@ _LogonReply = tuple[Literal["logon"], int, int, bool, int, int]
 _KickReply = tuple[Literal["kick"], int, int, str, str]
 _RefusedReply = tuple[Literal["refused"], int, int]
 _TransactionRefusedReply = tuple[Literal["transaction_refused"], int, int, int]
-Reply = _LogonReply | _KickReply | _RefusedReply | _TransactionRefusedReply
+_MalformedReply = tuple[Literal["malformed"], int, int]
+_FlowReply = tuple[Literal["replication_flow"], int, int, int, int]
+_VectorReply = tuple[Literal["replication_vector"], int, int, int, int]
+Reply = (
+    _LogonReply
+    | _KickReply
+    | _RefusedReply
+    | _TransactionRefusedReply
+    | _MalformedReply
+    | _FlowReply
+    | _VectorReply
+)
 
 class _QueueTopics(Protocol):
     """The interface of the class in amps.config.queue_topics."""
@@ -19,6 +30,7 @@ class _QueueTopics(Protocol):
     def queue(self, name: str, message_type: str) -> int | None: ...
 
 REFUSED_TRANSACTIONS_MAX: int
+SERVER_NAMES: str
 
 class Topic:
     @property
@@ -46,6 +58,7 @@ class Sequencer:
         now_ns: int,
         queues: tuple[LogAdapter, _QueueTopics] | None = None,
         refused: Mapping[int, Iterable[int]] | None = None,
+        write_vector: Callable[[str, bytearray], bool] | None = None,
     ) -> None: ...
     @property
     def journal(self) -> LogWriter | None: ...
@@ -73,6 +86,8 @@ class Sequencer:
     def accepted(self) -> int: ...
     @property
     def duplicates(self) -> int: ...
+    @property
+    def repeats(self) -> int: ...
     @property
     def fenced(self) -> int: ...
     @property
