@@ -25,6 +25,8 @@ import struct
 
 import msgpack
 
+from amps._core.values.value import SERVER_NAMES
+
 # length, checksum, connection slot, serial, 40 bytes of zeros, topic number, expiration, kind, 10 bytes, payload length
 _HEADER = struct.Struct("<IIII40xIIH10xI")
 _KIND = struct.Struct("<H")
@@ -33,7 +35,7 @@ HEADER_BYTES = _HEADER.size
 NO_EXPIRATION = 0xFFFFFFFF
 NAME_BYTES_MAX = 60_000
 """Limit of a client name, and of a user name: both are in one record."""
-RESERVED_NAMES = "amps-server: "
+RESERVED_NAMES = SERVER_NAMES
 """How the names of the server's own sessions begin. No client may log on under such a name."""
 
 KIND_DECLARE_TOPIC = 257

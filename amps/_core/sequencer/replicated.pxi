@@ -44,14 +44,12 @@ from amps._core.journal.record cimport (
     refused_transaction,
 )
 from amps._core.queues.slots cimport BLOCK_SLOTS
+from amps._core.values.value import SERVER_NAMES as _SERVER_NAMES
 
 cdef enum:
     FLOW_SLOTS_MAX = 1 << 16
     NAMES_OF_RECORD = 3            # the client, the upstream, the path
     VECTOR_PAIR_BYTES = 16
-
-SERVER_NAMES = "amps-server: "
-"""How the names of upstreams and of other publishers within servers begin."""
 
 
 cdef class ReplicatedNames:
@@ -107,7 +105,7 @@ cdef int begin_flow(
     cdef Session* session
     cdef Session* old
     cdef bytes text = name.encode("utf-8", "surrogatepass")
-    if core.journal is None or slot >= FLOW_SLOTS_MAX or not name.startswith(SERVER_NAMES):
+    if core.journal is None or slot >= FLOW_SLOTS_MAX or not name.startswith(_SERVER_NAMES):
         raise ValueError(f"the replication process pushed a flow of {name!r} in slot {slot} that cannot be")
     session = state.session(slot)
     session.serial = serial

@@ -30,7 +30,6 @@ class _QueueTopics(Protocol):
     def queue(self, name: str, message_type: str) -> int | None: ...
 
 REFUSED_TRANSACTIONS_MAX: int
-SERVER_NAMES: str
 
 class Topic:
     @property
@@ -45,6 +44,7 @@ class Topic:
     def logged(self) -> bool: ...
 
 class TransportState: ...
+class ReplicatedNames: ...
 
 class Sequencer:
     def __init__(

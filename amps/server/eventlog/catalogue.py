@@ -213,6 +213,9 @@ CATALOGUE: Mapping[str, Entry] = {
     "1D-0025": Entry(
         "critical", "journal {journal} was removed and cannot be restored; its messages are lost."
     ),
+    "1D-0026": Entry(
+        "warning", "{reason}; it is made again, and the links of replication compare their logs anew."
+    ),
     "1E-0001": Entry("info", "AMPS replication client session logon: {client}; instance {peer} at {address}."),
     "1E-0002": Entry(
         "warning",
@@ -348,6 +351,12 @@ CATALOGUE: Mapping[str, Entry] = {
         "warning", "messages for recorded topics are accepted again, after {seconds} seconds of refusing."
     ),
     "2C-0013": Entry("warning", "topic index {path} cannot be written ({reason}); replays work without it."),
+    "2C-0014": Entry(
+        "warning",
+        "journal {path} is to be removed, but destinations of replication have not acknowledged what is in it and in "
+        "later ones: {holders}. It is removed when they have; if one does not come back, remove it from the "
+        "configuration and start the server again.",
+    ),
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
     ),

@@ -245,7 +245,7 @@ def names_in_use(core: Core) -> dict[int, str]:
 
 
 def test_a_record_keeps_what_the_first_instance_gave_it(core: Core) -> None:
-    """R1 (replication.md §3): bookmark, user, correlation id, lifetime and payload; time and transaction id are local."""
+    """R1 (replication.md §3): bookmark, user, correlation id, lifetime, payload; time and transaction id are local."""
     b = core.flow()
     core.name(1, "p0")
     core.send(
@@ -474,7 +474,7 @@ def test_a_topic_that_is_not_recorded_here_is_not_in_the_journal(core: Core) -> 
 
 
 def test_a_transaction_is_one_unit(core: Core) -> None:
-    """R4 (queue_guarantees.md §4): its records are in one group; repeated or known already, it is dropped as a whole."""
+    """R4 (queue_guarantees.md §4): its records are in one group; repeated or known, it is dropped as a whole."""
     b, c = core.flow(), core.flow(FROM_C, 1)
     core.send(b, 5, P1, 1)
     core.push(FLOWS, core.transaction(b, 10, P0, 7, [b"one", b"two"]))
@@ -496,7 +496,7 @@ def test_a_transaction_is_one_unit(core: Core) -> None:
 
 
 def test_refused_transactions_of_other_instances_are_remembered(core: Core) -> None:
-    """R4: a worker that moves here and repeats a refused transaction is refused again; the chain of records leads to it."""
+    """R4: a worker that moves here and repeats a refused transaction is refused again."""
     b = core.flow()
     core.push(CLIENTS, control_record(("p0", "user"), KIND_LOGON, 3, 1))
     for txid, first, last in ((10, 7, 9), (11, 20, 21)):
