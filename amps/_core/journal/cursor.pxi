@@ -271,7 +271,11 @@ cdef class LogCursor:
                 self.file.learn_topic(record, self.directory.resolver)
                 self.position += align8(record.length)
                 continue
-            if (record.kind == KIND_NAME or record.kind == KIND_TRANSACTION) and not self.shows_structure:
+            if record.kind == KIND_NAME or record.kind == KIND_TRANSACTION:
+                if self.learns_names is not None and record.kind == KIND_NAME and name_record_fits(record):
+                    self.learns_names(*name_of_record(record))
+                if self.shows_structure:
+                    return record
                 self.position += align8(record.length)
                 continue
             if record.kind == KIND_END_OF_FILE:

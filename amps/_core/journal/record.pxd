@@ -52,7 +52,6 @@ cdef enum RecordKind:
     KIND_REPLICATION_VECTOR = 266  # requests the highest sequence of each publisher
     KIND_TRANSFER_REQUEST = 267    # another instance requests queue messages
     KIND_REACHABLE = 268           # the instances that can be reached by replication
-    KIND_PROXIED = 269             # switches proxied transfer of a queue
     KIND_QUEUE_DELIVERIES = 513    # from the core: journal/queue_records.pxd
 
 

@@ -35,10 +35,12 @@ from amps._core.journal.record cimport (
     KIND_QUEUE_MATCHES,
     KIND_QUEUE_SUBSCRIBE,
     KIND_QUEUE_UNSUBSCRIBE,
+    KIND_REACHABLE,
     KIND_REPLICATION_FLOW,
     KIND_REPLICATION_VECTOR,
     KIND_SPILLED_PUBLISH,
     KIND_TRANSACTION,
+    KIND_TRANSFER_REQUEST,
     NAME_CLIENT,
     NAME_PREFIX_BYTES,
     RECORD_HEADER_BYTES,
@@ -112,6 +114,7 @@ cdef class Sequencer:
     cdef uint64_t _refused_from_bytes  # the journal refuses records of that length or more
     cdef uint64_t acknowledged     # queue messages acknowledged in this turn, in the current ring
     cdef bint removals_recorded    # since the last deliveries were taken
+    cdef public object replication_index  # of the ring owner that replicates; None: there is none
     # the current run: records contiguous in a ring, not written yet
     cdef LogWriter run_writer
     cdef const uint8_t* run_data
@@ -143,6 +146,7 @@ cdef class Sequencer:
         self._refused_from_bytes = NOTHING_REFUSED
         self.acknowledged = 0
         self.removals_recorded = False
+        self.replication_index = None
         self.run_writer = None
         self.run_data = NULL
         self.run_length = 0
@@ -587,6 +591,9 @@ cdef class Sequencer:
             self.replies.append((transport, record))
             worked = True
         self.removals_recorded = False
+        for wish in self.adapter.manager.take_wishes():
+            self.replies.append((self.replication_index, ("transfer_wanted", 0, 0, *wish)))
+            worked = True
         return worked
 
     cdef bint _write_removals(self) except -1:
@@ -608,9 +615,13 @@ cdef class Sequencer:
         """Write a record made by the core to the journal, under a topic. False: the journal cannot take it."""
         cdef LogWriter writer = self.journal
         cdef uint64_t need = align8(record.length) + topic_record_bytes(topic)
+        cdef uint32_t publisher = NO_PUBLISHER
         self.flush_run()
         if self.refuses:
             return False
+        if record.publisher_id:
+            publisher = self._publisher(record.publisher_id)
+            need += self._name_record_bytes(publisher)
         if not writer.has_room(0, need):
             if not writer.may_rotate(need):
                 self._refused_from_bytes = 0
@@ -623,6 +634,11 @@ cdef class Sequencer:
             writer.name_topic(
                 topic.number, topic.message_type, topic.name, topic.hash, self.next_txid, self.now_ns, self.durable
             )
+        if publisher != NO_PUBLISHER:
+            if self._lacks_name(publisher):
+                self._write_name(publisher)
+            record.sequence = self.next_txid
+            self.publishers[publisher].last_sequence = record.sequence
         record.position = writer.position
         record.txid = self.next_txid
         record.timestamp_ns = self.now_ns
@@ -634,6 +650,14 @@ cdef class Sequencer:
             writer.index.add(record, record.position - writer.start_position)
         writer.write(<const uint8_t*>record, align8(record.length))
         return True
+
+    def publish_decisions_as(self, str name not None):
+        """Record the decisions of queues that other instances must know under the publisher of that name, with the
+        transaction id as sequence.
+        """
+        cdef uint64_t publisher_id = publisher_id_of(name)
+        self.publisher_names[self._publisher(publisher_id)] = name.encode("utf-8", "surrogatepass")
+        self.adapter.publisher_id = publisher_id
 
     cdef int _subscribe(self, int index, TransportState state, uint32_t slot, uint32_t serial, tuple wanted) except -1:
         """Add or replace a subscription to queues; ignored if its connection has ended."""
@@ -708,6 +732,13 @@ cdef class Sequencer:
             self.adapter.manager.unsubscribe(index, number, self.now_ns)
             self.replies.append((index, ("queue_ended", slot, serial, number)))
             self._tell_cursors()
+        elif record.kind == KIND_TRANSFER_REQUEST:
+            if self.adapter is not None:
+                self.adapter.manager.request(*msgpack.unpackb(payload, unicode_errors="surrogatepass"))
+        elif record.kind == KIND_REACHABLE:
+            (names,) = msgpack.unpackb(payload, unicode_errors="surrogatepass")
+            if self.adapter is not None:
+                self.adapter.manager.set_reachable(names)
         else:
             raise ValueError(f"transport {index} pushed a record of unknown kind {record.kind}")
         return 0

@@ -177,7 +177,7 @@ cdef class PendingTable:
     cdef int drop_outdated(self, uint64_t replicated) except -1
     cdef PendingEntry* find(self, uint64_t publisher_id) noexcept nogil
     cdef bint pending(
-        self, uint64_t publisher_id, uint64_t before, uint64_t replicated, uint64_t* sequence
+        self, uint64_t publisher_id, uint64_t before, uint64_t replicated, uint64_t* sequence, uint64_t* until
     ) noexcept nogil
 
 

@@ -57,7 +57,7 @@ from amps.server.core.refusing import Refusing
 from amps.server.core.take_overs import TakeOvers
 from amps.server.core.transient_files import TransientFiles
 from amps.server.eventlog import EventLog
-from amps.server.records import control_record
+from amps.server.records import RESERVED_NAMES, control_record
 from amps.server.runtime import Runtime
 from amps.server.stopping import EXIT_STORAGE
 from amps.server.topics import TopicMatcher
@@ -262,6 +262,9 @@ class Core:
             recovered.refused,
             write_vector if config.replicates else None,
         )
+        self.sequencer.replication_index = self._runtime.replication_index
+        if queues is not None and self._config.replicates:
+            self.sequencer.publish_decisions_as(f"{RESERVED_NAMES}{self._config.name}/queue")
         for topic_id, (topic, message_type) in enumerate(recovered.topics):
             if journal is not None and not recovered.finished:
                 journal.note_topic(self.sequencer.topic_number(topic, message_type), topic_id)

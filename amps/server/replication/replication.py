@@ -334,8 +334,6 @@ class Replication:
         ):
             self._flood()
         self._tell_reachable()
-        for dialler in self._diallers:
-            dialler.wake()
 
     async def _welcome(self, link: Link) -> None:
         """Let another instance begin its flow on a link that it has dialled."""
@@ -423,14 +421,14 @@ class Replication:
         for state in self._reachability.states(asyncio.get_running_loop().time()):
             link.send(frames.encode_json(frames.LINKSTATE, state))
         self._links_changed()
-        self._flood()
+        for dialler in self._diallers:
+            dialler.wake()
 
     def link_unused(self, link: Link, end: Refused) -> None:
         """A flow of the link has ended; the link ends if it has no other."""
         if link.end_reason is not None or any(channel.open for channel in link.channels):
-            for dialler in self._diallers:
-                dialler.wake()
-        elif link.trusted and end.code == hello.VALIDATION:
+            return
+        if link.trusted and end.code == hello.VALIDATION:
             asyncio.get_running_loop().call_later(LINGER_S, self._end_if_unused, link, end)
         else:
             link.end(end)
@@ -685,6 +683,9 @@ class Replication:
                 link.send(frame)
 
     def _tell_reachable(self) -> None:
+        """Tell the core, which asks for queue messages, if there are queues."""
+        if not self._config.queues:
+            return
         reachable = sorted(self._first_hops())
         if reachable != self._reachable:
             self._reachable = reachable

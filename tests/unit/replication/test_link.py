@@ -41,7 +41,7 @@ def test_a_channel_gets_the_frames_of_its_stream_in_order() -> None:
         for stream in (0, 1):
             ends.dialling.channels[stream].send(frames.RESUME, bytes([stream]))
             ends.dialling.channels[stream].send(frames.RESUME_VECTOR, b"v")
-        for stream in (1, 0):
+        for stream in (0, 1):
             channel = ends.accepting.channels[stream]
             assert await channel.expect(frames.RESUME) == Frame(frames.RESUME, stream, bytes([stream]))
             assert (await channel.expect(frames.RESUME_VECTOR)).payload == b"v"
