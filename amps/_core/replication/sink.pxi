@@ -293,6 +293,7 @@ cdef class SinkFlow:
             if not record_sound(record):
                 raise StreamError(f"the record with the transaction id {record.txid} is damaged")
             at += align8(record.length)
+            counted += 1
             if record.kind == KIND_TRANSACTION:
                 group = transaction_group(record)
                 if group == NULL or group_left or group.count == 0 or group.bytes > length - at:
@@ -304,7 +305,6 @@ cdef class SinkFlow:
                 continue
             self.check_record(record, txid)
             txid = record.txid
-            counted += 1
             if group_left:
                 group_left -= 1
                 if at > group_end or (group_left == 0) != (at == group_end):

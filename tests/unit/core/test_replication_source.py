@@ -19,6 +19,8 @@ from amps._core.replication.stream import (
 )
 from amps._core.shm.memory import PendingTable
 from amps._core.values.value import publisher_id
+from amps.journal.compression import compress_journal
+from amps.journal.disk import Disk
 from tests.support.records import CLIENT, element
 from tests.support.streams import (
     KIND_TRANSACTION,
@@ -467,8 +469,6 @@ def test_an_older_acknowledgement_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_flow_reads_compressed_journals(tmp_path: Path) -> None:
     """Archived and compressed journals are read for resynchronization (behaviour 52)."""
-    from amps.journal.compress import compress_file  # noqa: PLC0415
-
     log = GrowingLog(tmp_path)
     for number in range(50):
         log.append("p", number + 1, payload=b"x" * 100)
@@ -476,7 +476,8 @@ def test_a_flow_reads_compressed_journals(tmp_path: Path) -> None:
     log.rotate()
     log.append("p", 51)
     compressed = tmp_path / "compressed"
-    compress_file(log.path(1), compressed)
+    for _ in compress_journal(Disk(), log.path(1), compressed):
+        pass
     compressed.replace(log.path(1))
     flow = flow_over(log)
     connect(flow, log)
