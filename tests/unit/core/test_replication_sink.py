@@ -22,6 +22,7 @@ UPSTREAM = "amps-server: from A 5 7"
 HOP = b"A\tG\t5"
 SLOT, SERIAL = 3, 9
 DELIVER_AT = 6
+QUEUE_PAYLOAD = struct.pack("<IIQQII", 0, 1, 0, 0, 0, 0) + bytes(32)
 
 
 @dataclass
@@ -127,6 +128,12 @@ def feed(sink: SinkFlow, frames: list[tuple[int, bytes]], core: Core) -> list[li
     return found + pushed_in(core)
 
 
+def transaction(log: GrowingLog, client: str, payload: bytes) -> None:
+    """One acknowledgement and one publish."""
+    acknowledgement = (client, 1, "t", b"", None, "json", b"", {"payload": QUEUE_PAYLOAD, "kind": 4})
+    log.append_group([acknowledgement, (client, 2, "t", b"", None, "json", b"", {"payload": payload})])
+
+
 def frames_of(log: GrowingLog) -> list[tuple[int, bytes]]:
     flow = flow_over(log)
     connect(flow, log)
@@ -143,8 +150,7 @@ def test_records_arrive_as_they_were_with_their_origin(
 ) -> None:
     """docs/replication.md: topic, publisher, sequence and content of the original; source and path of the way here."""
     log = GrowingLog(tmp_path_factory.mktemp("log"), 8192)
-    # Queue records of the log have no queue payload here, so only messages and transfers are used.
-    grow(log, [keep_messages(step) for step in steps])
+    grow(log, [as_the_core_writes(step) for step in steps])
     core = Core(Ring(ring_bytes), refuse=refuse)
     sink = core.sink()
     found = feed(sink, frames_of(log), core)
@@ -158,22 +164,24 @@ def test_records_arrive_as_they_were_with_their_origin(
         assert core.names[one.extension[PATH][0]] == (3, path)
         assert one.rest == before.parts.payload
         assert one.publisher in core.names
-    groups = [group for group in found if len(group) > 1]
-    assert all(len({one.publisher for one in group}) >= 1 for group in groups)
+    assert sum(len(group) > 1 for group in found) <= sum(isinstance(step, list) for step in steps)
     assert sink.messages_in == len(expected)
     assert sink.taken_txid == (expected[-1].parts.txid if expected else 0)
     assert sink.consumed(core.ring.tail) == sink.taken_txid
     assert sink.consumed(ALL) == 0
 
 
-def keep_messages(step: object) -> object:
-    def kept(one: tuple) -> tuple:  # type: ignore[type-arg]
-        client, topic, path, kind, length = one
-        return client, topic, path, kind if kind in (1, 2, 3, 6, 7) else 1, length
-
+def as_the_core_writes(step: object) -> object:
+    """The step with queue records that have the payload of such records, and transactions of one publisher."""
     if step == "rotate":
         return step
-    return [kept(one) for one in step] if isinstance(step, list) else kept(step)  # type: ignore[arg-type]
+    if not isinstance(step, list):
+        client, topic, path, kind, length = step  # type: ignore[misc]
+        return client, topic, path, kind, {4: QUEUE_PAYLOAD, 20: bytes(16)}.get(kind, length)
+    begin = step[0]
+    return [(begin[0], begin[1], begin[2], 4, QUEUE_PAYLOAD)] + [
+        (begin[0], topic, begin[2], 1, length) for _client, topic, _path, _kind, length in step[1:]
+    ]
 
 
 def test_the_rest_of_the_extension_area(tmp_path: Path) -> None:
@@ -201,7 +209,7 @@ def test_the_rest_of_the_extension_area(tmp_path: Path) -> None:
 def test_a_record_too_long_for_the_ring_is_spilled(tmp_path: Path) -> None:
     log = GrowingLog(tmp_path, 1 << 20)
     log.append("p", 1, payload=b"z" * 10_000)
-    log.append_group([("q", n, "t", b"", None, "json", b"", {"payload": b"y" * 5000}) for n in (1, 2)])
+    transaction(log, "q", b"y" * 10_000)
     core = Core(Ring(4096))
     sink = core.sink()
     frames = frames_of(log)
@@ -283,7 +291,9 @@ def name_entry(kind: int, name_id: int, text: bytes, length: int | None = None) 
 
 NAMES = struct.pack("<Q", 1) + name_entry(0, 0, b"json\tt")
 GOOD = RecordParts(b"x", publisher_id=5, sequence=1, txid=10)
-QUEUE_PAYLOAD = struct.pack("<IIQQII", 0, 1, 0, 0, 0, 0) + bytes(32)
+
+
+GROUP = (replace(GOOD, kind=4, payload=QUEUE_PAYLOAD), replace(GOOD, txid=11, sequence=2))
 
 
 def broken(**fields: object) -> bytes:
@@ -351,14 +361,33 @@ def test_a_malformed_frame_is_refused_and_nothing_of_it_taken(kind: int, payload
 
 @pytest.mark.parametrize(
     ("size", "count", "records"),
-    [(88, 2, 1), (88, 0, 1), (96, 1, 1), (80, 1, 1), (88, 1, 0), (176, 1, 2), (176, 3, 2), (1 << 40, 1, 1)],
+    [(144, 2, 1), (144, 0, 1), (152, 1, 1), (136, 1, 1), (144, 1, 0), (232, 1, 2), (232, 3, 2), (1 << 40, 1, 1)],
 )
 def test_a_transaction_that_does_not_add_up_is_refused(size: int, count: int, records: int) -> None:
     core = Core()
     sink = core.sink()
     sink.take(FRAME_NAMES, NAMES)
     begin = RecordParts(struct.pack("<QII", size, count, 0), kind=KIND_TRANSACTION, txid=10)
-    group = [replace(GOOD, txid=10 + number) for number in range(records)]
+    with pytest.raises(StreamError):
+        sink.take(FRAME_DATA, data_frame(begin, *GROUP[:records]))
+    assert core.ring.pop_all() == []
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        (replace(GOOD, txid=10), replace(GOOD, txid=11, sequence=2)),
+        (GROUP[0], replace(GROUP[0], txid=11, sequence=2)),
+        (GROUP[0], replace(GROUP[1], publisher_id=6)),
+        (GROUP[0], replace(GROUP[1], sequence=3)),
+    ],
+)
+def test_records_that_are_no_transaction_together_are_refused(group: tuple[RecordParts, RecordParts]) -> None:
+    core = Core()
+    sink = core.sink()
+    sink.take(FRAME_NAMES, NAMES)
+    size = sum((len(one.to_bytes()) + 7) // 8 * 8 for one in group)
+    begin = RecordParts(struct.pack("<QII", size, 2, 0), kind=KIND_TRANSACTION, txid=10)
     with pytest.raises(StreamError):
         sink.take(FRAME_DATA, data_frame(begin, *group))
     assert core.ring.pop_all() == []
@@ -368,11 +397,11 @@ def test_the_transaction_of_these_tests_is_taken_if_it_is_right() -> None:
     core = Core()
     sink = core.sink()
     sink.take(FRAME_NAMES, NAMES)
-    begin = RecordParts(struct.pack("<QII", 176, 2, 0), kind=KIND_TRANSACTION, txid=10)
+    begin = RecordParts(struct.pack("<QII", 232, 2, 0), kind=KIND_TRANSACTION, txid=10)
     refused = RecordParts(bytes(16), kind=20, publisher_id=5, sequence=9, txid=20)
     queue = replace(GOOD, kind=4, payload=QUEUE_PAYLOAD, txid=21)
-    assert sink.take(FRAME_DATA, data_frame(begin, GOOD, replace(GOOD, txid=11), refused, queue))
-    assert [[one.kind for one in group] for group in pushed_in(core)] == [[1, 1], [20], [4]]
+    assert sink.take(FRAME_DATA, data_frame(begin, *GROUP, refused, queue))
+    assert [[one.kind for one in group] for group in pushed_in(core)] == [[4, 1], [20], [4]]
 
 
 def test_memory_that_is_not_aligned_is_a_mistake_of_the_caller() -> None:
@@ -391,7 +420,7 @@ def test_no_damaged_frame_does_harm(tmp_path: Path, seed: int) -> None:
     log = GrowingLog(tmp_path, 1 << 16)
     for number in range(12):
         log.append("pq"[number % 2], number + 1, "t" * (number % 3 + 1), path=b"A\tG\t1" if number % 4 == 0 else b"")
-    log.append_group([("r", n, "t", b"", None, "json", b"", {"payload": b"y"}) for n in (1, 2)])
+    transaction(log, "r", b"y")
     frames = frames_of(log)
     sent = {one.raw[80:] for one in records_in(frames)}
     for _ in range(400):
@@ -430,7 +459,7 @@ def test_source_and_sink_agree_on_credit(tmp_path: Path) -> None:
     log = GrowingLog(tmp_path)
     for number in range(9):
         log.append("p", number + 1, payload=b"x" * number)
-    log.append_group([("r", n, "t", b"", None, "json", b"", {"payload": b"y"}) for n in (1, 2)])
+    transaction(log, "r", b"y")
     flow = SourceFlow(rules(), log.cursor(topic_table()))
     connect(flow, log, window=10_000)
     core = Core()

@@ -76,7 +76,8 @@ RECORD = st.tuples(
     st.sampled_from([1, 1, 1, 2, 3, 4, 6, 20, 7, 8]),
     st.integers(0, 60),
 )
-STEP = st.one_of(RECORD, st.lists(RECORD, min_size=1, max_size=4), st.just("rotate"))
+MEMBER = RECORD.filter(lambda one: one[3] != 20)
+STEP = st.one_of(RECORD, st.lists(MEMBER, min_size=1, max_size=4), st.just("rotate"))
 
 
 def grow(log: GrowingLog, steps: list) -> None:  # type: ignore[type-arg]
@@ -90,7 +91,7 @@ def grow(log: GrowingLog, steps: list) -> None:  # type: ignore[type-arg]
         for client, topic, path, kind, length in step if is_group else [step]:
             sequences[client] = sequences.get(client, 0) + 1
             source = (99, sequences[client]) if path else None
-            fields = {"payload": bytes(length), "kind": kind}
+            fields = {"payload": length if isinstance(length, bytes) else bytes(length), "kind": kind}
             wanted.append((client, sequences[client], topic, path, source, "json", b"", fields))
         log.append_group(wanted, is_group)
 
