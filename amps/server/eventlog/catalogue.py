@@ -279,6 +279,10 @@ CATALOGUE: Mapping[str, Entry] = {
         "instance {peer} has transactions of this instance up to {txid}, beyond the end of this log: the storage has "
         "lost messages that were durable. A new epoch begins, and all instances compare what they have.",
     ),
+    "1E-0022": Entry(
+        "error",
+        "replication client[{client}] a record that was sent here is malformed and is not taken; the flow begins again.",
+    ),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"

@@ -16,7 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from amps._core.wire.topics import TopicEntry
 from amps.server.records import (
+    KIND_DECLARE_NAME,
     KIND_DISCONNECT,
     KIND_REACHABLE,
     KIND_REPLICATION_FLOW,
@@ -46,8 +48,8 @@ class CoreSession:
         self.slot = slot
         self.serial = serial
         self.name = name
-        self.refused: Callable[[], None] = lambda: None
-        """Called when the core accepts no more."""
+        self.refused: Callable[[str], None] = lambda reason: None
+        """Called when the core accepts no more: `refused`, there is no room; `malformed`, a record is not as it must be."""
         self.answer: asyncio.Future[list[Any]] | None = None
 
 
@@ -156,6 +158,15 @@ class CoreSessions:
         self.schedule()
         await asyncio.sleep(ROOM_POLL_S)
 
+    def declare_topic(self, entry: TopicEntry) -> bool:
+        """Tell the core the number of a topic. False: there is no room now."""
+        return self.link.declare(entry)
+
+    def declare_name(self, name_class: int, name_id: int, text: bytes) -> bool:
+        """Tell the core the text of a name id. False: there is no room now."""
+        record = control_record([name_class, name_id, text], KIND_DECLARE_NAME)
+        return not self.link.has_controls_waiting and bool(self.link.ring.push(record))
+
     # --- records without a session ----------------------------------------------------------------------------
 
     def tell_reachable(self, names: list[str]) -> None:
@@ -188,6 +199,7 @@ class CoreSessions:
     def _work(self) -> None:
         link = self.link
         link.view.wake()
+        # The ring's tail is read before the answers: a refusal of a record before it is among them.
         link.view.read()
         # This process never reads the transient log, and so holds none of it.
         link.view.set_transient_read(link.view.transient_written)
@@ -198,10 +210,10 @@ class CoreSessions:
             session = self._sessions.get(slot)
             if session is None or session.serial != serial:
                 continue
-            if kind == "refused":
+            if kind in ("refused", "malformed"):
                 if session.answer is not None and not session.answer.done():
                     session.answer.set_exception(Refused(hello.STORAGE, "the log accepts no records now"))
-                session.refused()
+                session.refused(kind)
             elif session.answer is not None and not session.answer.done():
                 session.answer.set_result(rest)
         link.push_waiting()

@@ -55,9 +55,9 @@ class Destination:
         access: LogAccess,
         saved: SavedDestination,
         clock: Clock,
-        source_made: Callable[[int, SourceFlow], None],
+        source_made: Callable[[int, SourceFlow | None], None],
     ) -> None:
-        """`source_made` gets the index and each new source."""
+        """`source_made` gets the index and each new source, or None if nothing ever waits for it."""
         self.index = index
         self.config = config
         self.connection: Connection | None = None
@@ -92,14 +92,14 @@ class Destination:
         self._table.begin()
         self.source = SourceFlow(
             self._access.rules_of(self.config, self._peer),
-            self._access.cursor_at(self._acked_position),
+            self._access.cursor_before(self._acked_position),
             self._table,
             self._acked_position,
             self._acked_txid,
         )
         self._counted = (0, 0)
         self._tell_source()
-        self._source_made(self.index, self.source)
+        self._source_made(self.index, self.source if self.config.is_sync else None)
         self.publish()
 
     def _tell_source(self) -> None:
@@ -141,8 +141,8 @@ class Destination:
         """Scan a part of the log, and publish what is known. Return whether there is more to do at once."""
         more = False
         try:
-            more = bool(self.source.scan(durable, SCAN_BYTES))
-            more |= bool(self.source.follow_acks(SCAN_BYTES))
+            more = not self.source.scan(durable, SCAN_BYTES)
+            more |= not self.source.follow_acks(SCAN_BYTES)
             self._broken = ""
         except (LogDamaged, LogUnreadable) as problem:
             if str(problem) != self._broken:

@@ -7,7 +7,7 @@ at the source's interval, or at once if that is 0.
 
 import asyncio
 import struct
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from amps._core.replication.stream import (
@@ -19,7 +19,6 @@ from amps._core.replication.stream import (
 )
 from amps._core.values.value import publisher_id
 from amps.server.eventlog import EventLog
-from amps.server.records import control_record
 from amps.server.replication import frames, hello
 from amps.server.replication.core_sessions import CoreSession, CoreSessions, upstream_name
 from amps.server.replication.frames import Content, Frame, ProtocolError, number
@@ -45,14 +44,14 @@ class Surroundings(Protocol):
     access: LogAccess
     core: CoreSessions
     identity: Identity
-    sources: MutableSequence[SourceFlow | None]
+    sources: list[SourceFlow | None]
     declared_names: set[int]
 
     async def peer_config(self, link: Link, channel: Channel) -> Any:
         """Send this instance's CONFIG if it was not sent, and wait for the other's."""
 
-    def spill(self, record: bytes) -> bytes:
-        """Write a record that is too large for the ring to a file. Return its token."""
+    def spill(self, session: CoreSession, record: bytes) -> bool:
+        """Pass a record that is too large for the ring in a file. False: there is no room now. Raises OSError."""
 
     def end_earlier(self, incoming: "Incoming") -> None:
         """The upstream begins a flow: end an earlier one of the same destination. Raises Refused (DUPLICATE_LINK)."""
@@ -85,6 +84,7 @@ class Incoming:
         self._ack_due_s = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
         self._over = False
+        self._over_for_core = False
 
     async def run(self) -> Refused:
         """Run the flow until it ends. Return why. Raises Refused if it did not begin, ProtocolError."""
@@ -122,7 +122,10 @@ class Incoming:
         self._session = session
         session.refused = self._refused
         vector = await core.vector(session)
-        position = core.durable
+        # Of the records before that position nothing waits for a destination. `session` says that the log has all of the
+        # upstream up to `last_txid` before the position that is durable now.
+        durable = core.durable
+        begin = min([durable, *(each.acked_position for each in around.sources if each is not None)])
         channel.send_json(
             frames.RESUME,
             {
@@ -142,15 +145,17 @@ class Incoming:
             around.access.topics,
             upstream_id,
             hop,
-            control_record,
-            around.spill,
+            core.declare_topic,
+            core.declare_name,
+            lambda record: around.spill(session, record),
             lambda topic, message_type: self._gate.allows_topic(self._user, topic),
             around.declared_names,
             last_txid,
         )
         self._tracker = OnwardTracker(
-            around.access.cursor_at(position), upstream_id, around.sources, around.access.paths, last_txid
+            around.access.cursor_before(begin), upstream_id, around.sources, around.access.paths
         )
+        self._tracker.reach(last_txid, durable)
         answer = Content(await channel.expect(frames.RESUME_ACK))
         gap = answer.values.get("gap")
         client = self.flow.client_name
@@ -161,9 +166,15 @@ class Incoming:
         channel.handler = self._take
         channel.produce = self._produce
 
-    def _refused(self) -> None:
-        """The core takes no more: its disk is full. The source begins again later."""
-        self._end(Refused(hello.STORAGE, "the log of the other instance accepts no records now"))
+    def _refused(self, reason: str) -> None:
+        """The core takes no more: its disk is full, or it found an error. The source begins again later."""
+        # Records that the core has read since were dropped, so none of them may be acknowledged.
+        self._over_for_core = True
+        if reason == "malformed":
+            self._around.log.log("1E-0022", client=self.flow.client_name)
+            self._end(Refused(hello.PROTOCOL, "the core refused a record as malformed"))
+        else:
+            self._end(Refused(hello.STORAGE, "the log accepts no records now"))
 
     def _end(self, end: Refused) -> None:
         if not self._over:
@@ -217,10 +228,10 @@ class Incoming:
         """Note the core's progress: `consumed` of the ring, after which `written` was read. Return whether there is
         more to do at once.
         """
-        if not self.began or self._over:
+        if not self.began or self._over or self._over_for_core:
             return False
         self._tracker.reach(self._sink.consumed(consumed), written)
-        more = bool(self._tracker.scan(durable, SCAN_BYTES))
+        more = not self._tracker.scan(durable, SCAN_BYTES)
         self._schedule_ack()
         return more
 
@@ -258,4 +269,4 @@ class Incoming:
     @property
     def wants_durable(self) -> bool:
         """Whether it waits for the durable watermark."""
-        return self.began and self._tracker.pending > 0
+        return self.began

@@ -1,8 +1,9 @@
 """One connection to another instance: reading and writing frames, silence, and its end.
 
 A link has two channels, one for each stream. While a flow is being set up, its coroutine waits for frames with
-`Channel.expect`; so a frame that is not legal in that state is a violation. While a flow runs, its `handler` gets the
-frames. Reading stops while a handler waits: a sink that waits for its core thus slows the other side down.
+`Channel.expect`; so a frame that is not legal in that state is a violation. Reading stops until it has taken the frame.
+While a flow runs, its `handler` gets the frames. Reading stops while a handler waits: a sink that waits for its core thus
+slows the other side down.
 
 Writing is pulled: the writer asks each channel's `produce` for frames whenever the connection takes more. So a link
 buffers no more than one batch, whatever the other side does. Control frames are few, and precede what is produced.
@@ -29,7 +30,6 @@ DEAD_AFTER_S = 15.0
 WATCH_S = 1.0
 CLOSE_S = 2.0
 WRITE_BUFFER_BYTES = 1 << 20
-INBOX_FRAMES_MAX = 4096
 CONTROL_FRAMES_MAX = 10_000
 REASON_CHARS_MAX = 2000
 
@@ -67,7 +67,8 @@ class Channel:
         """Gets the frames of a running flow."""
         self.produce: Callable[[], Iterable[bytes]] | None = None
         """Returns frames to be sent, about a megabyte at most; none if there is nothing to send now."""
-        self._inbox: deque[Frame] = deque()
+        self._inbox: Frame | None = None
+        self._taken: asyncio.Future[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._end: Refused | None = None
         self._open = False
@@ -82,7 +83,7 @@ class Channel:
         """A flow uses it from now on."""
         self._open = self._used = True
         self._end = None
-        self._inbox.clear()
+        self._empty_inbox()
 
     def finish(self, end: Refused | None) -> None:
         """The flow has ended. With `end` the other side is told, if it did not say so itself and the link lives."""
@@ -90,7 +91,7 @@ class Channel:
             self.send_bye(end)
         self._open = False
         self.handler = self.produce = None
-        self._inbox.clear()
+        self._empty_inbox()
 
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send a frame that is not compressed."""
@@ -110,13 +111,15 @@ class Channel:
         `skip_others`: frames of other types are those of an earlier flow, and ignored.
         """
         while True:
-            while self._inbox:
-                frame = self._inbox.popleft()
+            frame = self._inbox
+            if frame is not None:
+                self._empty_inbox()
                 if frame.type in kinds:
                     return frame
                 if not skip_others:
                     wanted = " or ".join(frames.NAMES_OF_TYPES[kind] for kind in kinds)
                     raise ProtocolError(f"{frame.name} where {wanted} is due")
+                continue
             end = self._end or self.link.end_reason
             if end is not None:
                 raise end
@@ -159,10 +162,16 @@ class Channel:
         if self.handler is not None:
             await self.handler(frame)
             return
-        if len(self._inbox) >= INBOX_FRAMES_MAX:
-            raise ProtocolError(f"too many frames while the flow is set up, the last one is {frame.name}")
-        self._inbox.append(frame)
+        # Nothing behind it is read before the coroutine has taken it: what is legal then depends on it.
+        self._inbox = frame
+        self._taken = asyncio.get_running_loop().create_future()
         self.notify()
+        await self._taken
+
+    def _empty_inbox(self) -> None:
+        self._inbox = None
+        if self._taken is not None and not self._taken.done():
+            self._taken.set_result(None)
 
     def end_flow(self, end: Refused) -> None:
         """The flow ends, but not the link."""

@@ -4,10 +4,11 @@ All flows share one view of the journals, one topic table and one map of paths. 
 core keeps it until no flow reads it any more.
 """
 
+import contextlib
 from collections.abc import Callable
 
 from amps._core.expressions.machine import EvaluationContext, Filter
-from amps._core.journal.reader import LogCursor
+from amps._core.journal.reader import LogCursor, LogRemoved
 from amps._core.replication.stream import Rules, find_start
 from amps.config import ServerConfig
 from amps.config.model_replication import DestinationConfig, ReplicatedTopic
@@ -17,7 +18,7 @@ from amps.server.eventlog import EventLog
 from amps.server.replication.hello import Identity
 from amps.server.runtime import Runtime
 from amps.server.shared.filters import FilterCompiler
-from amps.server.shared.journal_view import at_once, make_journal_view
+from amps.server.shared.journal_view import make_journal_view
 from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher, topic_predicate
 
@@ -48,14 +49,21 @@ class LogAccess:
         self.paths: dict[int, bytes] = {}
         """Texts of the paths that records of the log have, by name id."""
 
-    def cursor_at(self, position: int) -> LogCursor:
-        """A cursor at a log position, or where the log begins if that is later. Raises LogDamaged, LogUnreadable."""
-        if position == 0:
-            return self.journal.cursor_at_start(True)
-        return at_once(self.journal.cursor_at(position, True))
+    def cursor_before(self, position: int) -> LogCursor:
+        """A cursor at the beginning of the journal that contains a log position, or where the log begins.
+
+        From there on a flow meets the topics and names that the records behind the position use.
+        """
+        control, directory = self._control, self.journal.directory
+        while True:
+            first, last = control.first_journal_number, control.watermarks()[3]
+            with contextlib.suppress(LogRemoved):
+                return LogCursor(directory, directory.number_at(position, first, last), 0, True)
 
     def find_start(self, last_txid: int) -> tuple[int, tuple[int, int] | None]:
-        """Log position behind a transaction id, and the gap in front of it if journals are missing there."""
+        """Log position at the beginning of a journal, behind which all records after a transaction id are, and the gap
+        in front of it if journals are missing there.
+        """
         control = self._control
         return find_start(
             self.journal.directory, control.first_journal_number, control.watermarks()[3], last_txid

@@ -132,7 +132,7 @@ class Outgoing:
         position, gap = around.access.find_start(last_txid)
         try:
             destination.source.begin(
-                around.access.cursor_at(position), last_txid + 1, vector, WINDOW_BYTES
+                around.access.cursor_before(position), around.durable(), last_txid, vector, WINDOW_BYTES
             )
         except StreamError as problem:
             raise ProtocolError(str(problem)) from None

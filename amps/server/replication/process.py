@@ -24,7 +24,8 @@ from amps.server.clock import ManualClock
 from amps.server.core.identity import read_identity
 from amps.server.eventlog import EventLog
 from amps.server.replication.connections import Accepting, connect, tls_of
-from amps.server.replication.credentials import Gates, make_credentials
+from amps.server.replication.credentials import make_credentials
+from amps.server.replication.gate import Gates
 from amps.server.replication.hello import Identity
 from amps.server.replication.replication import Replication
 from amps.server.runtime import Runtime

@@ -26,7 +26,8 @@ from amps.config.model_replication import DestinationTransport
 from amps.server.clock import Clock
 from amps.server.eventlog import EventLog
 from amps.server.replication import frames, hello
-from amps.server.replication.core_sessions import CoreSessions
+from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
+from amps.server.replication.core_sessions import CoreSession, CoreSessions
 from amps.server.replication.destinations import Connection, Destination
 from amps.server.replication.dialling import Connect, Dialler
 from amps.server.replication.frames import Content, Frame, ProtocolError
@@ -155,7 +156,7 @@ class Replication:
             self._begin(dialler.run())
         self._tick()
 
-    def _source_made(self, index: int, source: SourceFlow) -> None:
+    def _source_made(self, index: int, source: SourceFlow | None) -> None:
         self.sources[index] = source
 
     async def stop(self) -> None:
@@ -271,11 +272,19 @@ class Replication:
             return
         self._saved, self._save_failed = now, ""
 
-    def spill(self, record: bytes) -> bytes:
-        """Write a record that is too large for the ring to a file. Return its token. Raises OSError."""
+    def spill(self, session: CoreSession, record: bytes) -> bool:
+        """Pass a record that is too large for the ring in a file. False: there is no room now. Raises OSError."""
+        if self.core.link.has_controls_waiting:
+            return False
         token = f"{self.core.index}.{os.getpid()}.{next(self._spill_number)}"
-        write_spilled_record(record, self._runtime.spill_path(token))
-        return token.encode()
+        path = self._runtime.spill_path(token)
+        write_spilled_record(record, path)
+        pushed = self.core.link.ring.push(
+            raw_control_record(token.encode(), KIND_SPILLED_PUBLISH, session.slot, session.serial)
+        )
+        if not pushed:
+            path.unlink()
+        return bool(pushed)
 
     # --- links ----------------------------------------------------------------------------------------------
 
@@ -325,8 +334,6 @@ class Replication:
         ):
             self._flood()
         self._tell_reachable()
-        for dialler in self._diallers:
-            dialler.wake()
 
     async def _welcome(self, link: Link) -> None:
         """Let another instance begin its flow on a link that it has dialled."""
@@ -414,14 +421,14 @@ class Replication:
         for state in self._reachability.states(asyncio.get_running_loop().time()):
             link.send(frames.encode_json(frames.LINKSTATE, state))
         self._links_changed()
-        self._flood()
+        for dialler in self._diallers:
+            dialler.wake()
 
     def link_unused(self, link: Link, end: Refused) -> None:
         """A flow of the link has ended; the link ends if it has no other."""
         if link.end_reason is not None or any(channel.open for channel in link.channels):
-            for dialler in self._diallers:
-                dialler.wake()
-        elif link.trusted and end.code == hello.VALIDATION:
+            return
+        if link.trusted and end.code == hello.VALIDATION:
             asyncio.get_running_loop().call_later(LINGER_S, self._end_if_unused, link, end)
         else:
             link.end(end)
@@ -676,6 +683,9 @@ class Replication:
                 link.send(frame)
 
     def _tell_reachable(self) -> None:
+        """Tell the core, which asks for queue messages, if there are queues."""
+        if not self._config.queues:
+            return
         reachable = sorted(self._first_hops())
         if reachable != self._reachable:
             self._reachable = reachable
