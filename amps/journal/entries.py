@@ -48,8 +48,8 @@ class Entry(NamedTuple):
     txid: int
     previous_txid: int
     source_txid: int
-    """Transaction id on the instance that sent it here. For a message that was published here and numbered by the server,
-    name id of the client.
+    """Transaction id on the instance that sent it here. For a message that was published here and numbered by the
+    server, name id of the client.
     """
     source_name_hash: int
     """Name id of the instance that sent it here, its upstream; 0: it was published here."""
