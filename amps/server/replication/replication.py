@@ -89,8 +89,11 @@ class Replication:
         tell: Callable[..., None],
         tls: TlsMaker = lambda transport: None,
         failed: Callable[[str], None],
+        new_epoch: Callable[[], None],
     ) -> None:
-        """`tell` sends a message to the supervisor. `failed` receives the traceback when work has stopped for good."""
+        """`tell` sends a message to the supervisor. `failed` receives the traceback when work has stopped for good.
+        `new_epoch` gives the log another epoch, and starts replication anew with it.
+        """
         assert config.transaction_log is not None, "the configuration requires one"
         self.log = log
         self.identity = identity
@@ -110,6 +113,7 @@ class Replication:
         self._tls = tls
         self._tell = tell
         self._failed = failed
+        self._new_epoch = new_epoch
         self._own_config = own_config(config)
         self._config_frame = config_frame(config)
         self._peer_configs: dict[Link, InstanceConfig] = {}
@@ -519,6 +523,15 @@ class Replication:
             self.link_unused(link, refusal)
             return
         await self._run_incoming(link, channel, flow, gate)
+
+    def tail_lost(self) -> None:
+        """The log has lost records that were durable, and others have them: begin a new epoch.
+
+        The lost transaction ids are given to other records, so what was acknowledged under them means nothing.
+        """
+        for destination in self.destinations:
+            destination.forget()
+        self._new_epoch()
 
     # --- incoming flows -------------------------------------------------------------------------------------
 
