@@ -178,7 +178,9 @@ class Destination:
     def forget(self) -> None:
         """Nothing is acknowledged any more: a new epoch of the log begins."""
         self._acked_position = self._acked_txid = 0
-        self._control.set_destination(self.index, self._mode, 0, self._upgraded_at, 0, self.source.settled + 1)
+        self._control.set_destination(
+            self.index, self._mode, 0, self._upgraded_at, 0, self.source.settled + 1
+        )
 
     def count(self) -> None:
         """Bring the statistics up to date."""

@@ -228,5 +228,3 @@ class Outgoing:
 
 def _asked_to_reconnect() -> Refused:
     return Refused(hello.RECONNECT, "the other instance was asked to reconnect")
-
-

@@ -122,9 +122,7 @@ class ReplicationProcess:
         if transport is None or not self._sockets:
             return
         tls: ssl.SSLContext | None = tls_context(transport.tls) if transport.tls is not None else None
-        self._accepting = Accepting(
-            transport.name, self._sockets, tls, self._replication.accept, self._log
-        )
+        self._accepting = Accepting(transport.name, self._sockets, tls, self._replication.accept, self._log)
         self._accepting.begin()
 
     def _beat(self) -> None:

@@ -131,7 +131,9 @@ class Replication:
         self._reachability = Reachability(config.name, clock.time_ns())
         self._reachable: list[str] | None = None
         self._flood_at_s = 0.0
-        self._transfers = Transfers(config, self._first_hops, self._send_transfer, self.core.pass_transfer_request)
+        self._transfers = Transfers(
+            config, self._first_hops, self._send_transfer, self.core.pass_transfer_request
+        )
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -302,9 +304,7 @@ class Replication:
         link.channels[0].begin()
         self._begin(self._welcome(link))
 
-    def new_link(
-        self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport
-    ) -> Link:
+    def new_link(self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport) -> Link:
         """Begin a link that this side has dialled."""
         link = self._make_link(reader, writer, address, dialled=True)
         self._dialled_by[link] = transport
@@ -443,9 +443,7 @@ class Replication:
 
     def usable_link(self, destination: Destination) -> Link | None:
         """A link to an instance of the destination, on which this side has no flow as a source."""
-        taken = {
-            each.connection.peer.uuid for each in self.destinations if each.connection is not None
-        }
+        taken = {each.connection.peer.uuid for each in self.destinations if each.connection is not None}
         for link in self.links:
             peer = link.peer
             if (
@@ -592,7 +590,9 @@ class Replication:
         """It is not there any more."""
         self._incoming.remove(incoming)
         end = incoming.channel.link.end_reason
-        self.log.log("1E-0016", client=incoming.flow.client_name, reason=end.reason if end is not None else "")
+        self.log.log(
+            "1E-0016", client=incoming.flow.client_name, reason=end.reason if end is not None else ""
+        )
         self._raise_incoming("disconnect-incoming-replication", incoming)
 
     # --- events and requests ------------------------------------------------------------------------------------
