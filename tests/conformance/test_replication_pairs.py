@@ -218,7 +218,9 @@ def test_two_publishers_at_once_keep_their_order_everywhere(group: Instances, un
 @pytest.mark.parametrize("algorithm", ["zlib", "zstd"])
 def test_a_compressed_flow_needs_fewer_bytes(group: Instances, unique: str, algorithm: str) -> None:
     """Behaviour 50, decision 25.2."""
-    group.add("A", [To("B", exclude="replicate,cascade", xml=f"<CompressionType>{algorithm}</CompressionType>")])
+    group.add(
+        "A", [To("B", exclude="replicate,cascade", xml=f"<CompressionType>{algorithm}</CompressionType>")]
+    )
     group.add("B")
     proxy = group.proxy("A", "B")
     group.start()
