@@ -186,7 +186,7 @@ def test_a_destination_of_another_group_is_not_connected(group: Instances) -> No
     group.add("A", [To("B", group="X", exclude=LOOSE)])
     group.add("B")
     group.start(connected=False)
-    group["A"].log.wait_for("1E-0011", "WRONG_PEER", "group 'X'")
+    group["A"].log.wait_for("1E-0010", "WRONG_PEER", "group 'X'")
     assert not group.is_connected("A", "B")
 
 
@@ -232,7 +232,8 @@ def test_a_destination_without_an_address_waits_for_the_other_side(group: Instan
     group.start("B", connected=False)
     time.sleep(0.5)
     assert not group["B"].log.find("1E-0011")
-    group.start()
+    group.start("A")
+    group.wait_connected("B", "A")
     with group.client("B", unique) as client:
         client.publish_persisted("t", numbered_bodies(10), 1)
     assert len(group.log_of("A", 10)) == 10
