@@ -127,7 +127,9 @@ def test_replication_6_messages_that_the_filter_leaves_out_are_acked(group: Inst
         expect_no_ack(first)
 
 
-def test_replication_8_fully_durable_waits_only_for_destinations_that_carry_the_topic(group: Instances) -> None:
+def test_replication_8_fully_durable_waits_only_for_destinations_that_carry_the_topic(
+    group: Instances,
+) -> None:
     """replication.md §26 behaviour 8: history comes, new messages of `t` do not until the destination is back."""
     pair_with_own_topic(group)
     with group.client("A", "p") as client:
@@ -179,7 +181,9 @@ def test_replication_9_the_bookmark_of_persisted_acks_stops_with_the_destination
 def wait_for_bookmark(client: RawClient, end: str) -> None:
     """Wait for a persisted acknowledgement with a bookmark of that end."""
     wait_until(
-        lambda: str(client.wait_for_ack("persisted").get("bm")).endswith(end), 10, lambda: f"no bookmark {end}"
+        lambda: str(client.wait_for_ack("persisted").get("bm")).endswith(end),
+        10,
+        lambda: f"no bookmark {end}",
     )
 
 
