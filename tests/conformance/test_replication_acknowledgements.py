@@ -63,7 +63,7 @@ def test_replication_2_a_stopped_sync_destination_withholds_acks(group: Instance
 
 def test_replication_3_a_stopped_async_destination_withholds_nothing(group: Instances) -> None:
     """replication.md §26 behaviour 3."""
-    group.add("A", [To("B", sync=False)])
+    group.add("A", [To("B", sync=False, exclude="replicate")])
     group.add("B")
     group.start()
     group.kill("B")
@@ -74,7 +74,7 @@ def test_replication_3_a_stopped_async_destination_withholds_nothing(group: Inst
 
 def test_replication_4_only_the_sync_one_of_two_destinations_counts(group: Instances) -> None:
     """replication.md §26 behaviour 4."""
-    group.add("A", [To("B"), To("C", sync=False)])
+    group.add("A", [To("B", exclude="replicate"), To("C", sync=False, exclude="replicate")])
     group.add("B")
     group.add("C")
     group.start()
@@ -112,7 +112,7 @@ def pair_with_own_topic(group: Instances) -> None:
 
 def test_replication_6_messages_that_the_filter_leaves_out_are_acked(group: Instances) -> None:
     """replication.md §26 behaviour 6."""
-    group.add("A", [To("B", topics=[Sent("t", "/x > 5", exclude="replicate_filter")])])
+    group.add("A", [To("B", topics=[Sent("t", "/x > 5", exclude="replicate,replicate_filter")])])
     group.add("B")
     group.start()
     with group.client("A", "p1") as first, group.client("A", "p2") as second:
