@@ -22,7 +22,7 @@ def group(tmp_path: Path) -> Iterator[Instances]:
 def refused(group: Instances, check: str, name: str = "A", peer: str = "B") -> str:
     """Start a pair, wait until one destination is refused for a check; return the text. Local service goes on."""
     group.start(connected=False)
-    record = group[name].log.wait_for("1E-0003", f": {check}: ", timeout_s=REFUSED_S)
+    (record, *_) = group[name].log.wait_for("1E-0003", f": {check}: ", timeout_s=REFUSED_S)
     group[peer].log.wait_for("1E-0008", f"instance {name} tells what to change", timeout_s=REFUSED_S)
     assert not group.is_connected(name, peer)
     with group.client(name, "local") as client:
@@ -177,7 +177,7 @@ def test_replication_49_a_refused_topic_does_not_stop_the_link(group: Instances)
         publisher.publish("u1", b'{"a":2}', s=2, a="persisted")
         publisher.wait_for_persisted(2)
     assert [one.body for one in group.log_of("B", 1, "u1")] == [b'{"a":2}']
-    group["A"].log.wait_for("1E-0007")
+    group["B"].log.wait_for("1E-0007", "not entitled to replicate the topic 't'")
     with group.reader("B", "t") as reader, group.client("B", "p2") as publisher:
         publisher.publish("t", b'{"a":3}', s=1)
         assert reader.receive_published(1)[0].body == b'{"a":3}'

@@ -278,6 +278,7 @@ cdef class RecordWalker:
             record_client_id(record),
             extension_word(record, EXTENSION_DELIVER_AT, 0) or None,
             (self._group_place, self._group_count) if self._group_count else None,
+            self.names.get(extension_word(record, EXTENSION_SOURCE, 0), NOTHING),
         )
 
     cdef const RecordHeader* current(self) noexcept:

@@ -342,6 +342,7 @@ cdef class QueueSpan:
         uint64_t now_ns
     ) except -1
     cdef int decide(self, uint32_t slot, uint32_t owner, bint is_proxied) except -1
+    cdef int published_elsewhere(self, uint32_t slot, uint32_t origin) except -1
     cdef uint64_t grant(
         self, uint32_t requester, const uint64_t* bookmarks, uint64_t count, uint64_t wanted
     ) except? 0xFFFFFFFFFFFFFFFF

@@ -100,6 +100,19 @@ cdef class LogAdapter:
             queue.enqueue(&message, now_ns)
         return 0
 
+    cdef int drop_duplicate(self, const RecordHeader* record, tuple queues) except -1:
+        """A message from another instance is not taken, because it is in the log already: only its origin counts."""
+        cdef uint32_t origin = self.origins.of_record(record)
+        cdef uint32_t slot
+        cdef Queue queue
+        if origin:
+            for queue in queues:
+                if queue.span is not None and queue.live > queue.counters.foreign:
+                    slot = queue.span.find(record.publisher_id, record.sequence)
+                    if slot != NO_SLOT:
+                        queue.span.published_elsewhere(slot, origin)
+        return 0
+
     def ordering_seed(self, uint32_t queue):
         """The seed of the hashes of a queue's keys; None: it has no OrderingKey."""
         cdef QueueRules rules = None if self.rules is None else self.rules[queue]

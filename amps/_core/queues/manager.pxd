@@ -159,6 +159,7 @@ cdef class LogAdapter:
     cdef public uint64_t publisher_id      # of the decisions of this instance's queues that others must know; 0 = none
 
     cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1
+    cdef int drop_duplicate(self, const RecordHeader* record, tuple queues) except -1
     cdef bint may_acknowledge(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1
     cdef bint holds(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1
     cdef int count_transaction(self, uint32_t queue, bint held) except -1

@@ -34,6 +34,7 @@ cdef uint64_t REPEAT_MAX_NS = 30_000_000_000
 cdef uint64_t REQUEST_UNIT_NS = 16_000_000      # of the times in `holder`, which reach for two years
 cdef double TYPICAL_FIRST_NS = 1e9
 cdef double TYPICAL_MIN_NS = 1e7
+cdef double TYPICAL_MAX_NS = 3e10      # a message that waited longer had no consumer, and says nothing about its owner
 cdef double TYPICAL_WEIGHT = 0.1
 
 
@@ -123,7 +124,7 @@ cdef class QueueSpan:
         cdef QueueSlot* message = &self.slots[slot]
         cdef double took_ns
         if message.state == SLOT_ELSEWHERE and 0 < message.lease_ns <= self.queue.now_ns:
-            took_ns = <double>(self.queue.now_ns - message.lease_ns)
+            took_ns = min(<double>(self.queue.now_ns - message.lease_ns), TYPICAL_MAX_NS)
             self.typical_ns += TYPICAL_WEIGHT * (took_ns - self.typical_ns)
         return 0
 
@@ -184,6 +185,19 @@ cdef class QueueSpan:
             self.slots[slot].position, before.owner, owner, epoch, is_proxied,
         )
         return self.transfer(slot, owner, epoch, is_proxied)
+
+    cdef int published_elsewhere(self, uint32_t slot, uint32_t origin) except -1:
+        """A copy of a message that was published here came from another instance to which it was published, too: its
+        publisher had failed over. Of both, the one whose name comes first becomes the only owner (25.76). A message that
+        a client holds here stays.
+        """
+        cdef int state = self.slots[slot].state
+        if (
+            self.initial_owner < 0 and origin and self.slots[slot].ownership == 0 and state != SLOT_LEASED
+            and state != SLOT_DELIVERED and self.ownerships.names[origin] < self.ownerships.names[0]
+        ):
+            self.decide(slot, origin, False)
+        return 0
 
     cdef uint64_t grant(
         self, uint32_t requester, const uint64_t* bookmarks, uint64_t count, uint64_t wanted

@@ -139,14 +139,14 @@ cdef class Origins:
     def note(self, uint64_t path, str text not None):
         """Learn the text of a path: a line `instance TAB group TAB epoch` for each instance that it has passed."""
         name = text.split("\n", 1)[0].split("\t", 1)[0]
-        self.by_path[path] = self.ownerships.owner(name) if name else 0
+        self.by_path[path] = self.ownerships.owner(name)
 
     cdef uint32_t of_record(self, const RecordHeader* record) except? 0xFFFFFFFF:
-        """The number of the instance to which a message was published; 0: this one. Raises ValueError."""
+        """The number of the instance to which a message was published; 0: this one. Without a text of the path, it is an
+        instance without a name, which can never be reached.
+        """
         cdef uint64_t path = extension_word(record, EXTENSION_PATH, 0)
         if path == 0:
             return 0
         number = self.by_path.get(path)
-        if number is None:
-            raise ValueError(f"the path {path} of the message at {record.position} has no name record before it")
-        return number
+        return self.ownerships.owner("") if number is None else number

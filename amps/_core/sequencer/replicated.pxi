@@ -210,6 +210,8 @@ cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session,
     if record.sequence <= core.publishers[publisher].last_sequence:
         core.duplicates += 1
         core.publishers[session.publisher].last_sequence = source_txid
+        if topic.feeds and record.kind <= KIND_DELTA_PUBLISH:
+            core.adapter.drop_duplicate(record, topic.feeds)
         return 0
     # What readers need to understand a queue's history is always in the journal.
     writer = core.journal if topic.logged or of_queue or record.kind == KIND_TRANSACTION_REFUSED else core.transient

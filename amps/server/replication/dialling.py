@@ -47,9 +47,7 @@ class Surroundings(FlowSurroundings, Protocol):
     def usable_link(self, destination: Destination) -> Link | None:
         """A link to an instance of the destination, on which this side has no flow as a source."""
 
-    def new_link(
-        self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport
-    ) -> Link:
+    def new_link(self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport) -> Link:
         """Begin a link that this side has dialled."""
 
     def met(self, link: Link, peer: Identity) -> None:
@@ -233,9 +231,7 @@ class Dialler:
         try:
             credentials = around.credentials(transport)
             chosen = _chosen(answer, flow)
-            outgoing = Outgoing(
-                around, self._destination, channel, flow, transport.name, credentials, chosen
-            )
+            outgoing = Outgoing(around, self._destination, channel, flow, transport.name, credentials, chosen)
             end = await outgoing.run()
         except Refused as refusal:
             end = refusal
