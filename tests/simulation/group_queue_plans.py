@@ -5,7 +5,7 @@ No proxied use, no wiped instance and no downgrade: for those, the documented mo
 
 from collections.abc import Callable, Sequence
 
-from tests.simulation.group_checks import Bookmark, check_owners, check_queue_deliveries, check_queue_empty
+from tests.simulation.group_checks import check_owners, check_queue_deliveries, check_queue_empty
 from tests.simulation.group_flows import Group
 from tests.simulation.group_model import PUBLISH, Instance
 from tests.simulation.group_plans import Plan
@@ -59,28 +59,15 @@ class QueuePlan(Plan):
 
     def check(self) -> None:
         super().check()
-        check_queue_deliveries(self.queues.leases, self.twice_published())
-
-    def twice_published(self) -> set[Bookmark]:
-        """Messages that a publisher sent again to another instance before the first one's copy came there: each of the two
-        is the owner of its copy (replication_histories.md, "A queue message that is published twice").
-        """
-        first: dict[Bookmark, str] = {}
-        found = set()
-        for instance in self.group.instances.values():
-            for record in instance.log:
-                origin = record.path[0].name if record.path else instance.name
-                if first.setdefault(record.bookmark, origin) != origin:
-                    found.add(record.bookmark)
-        return found
+        check_queue_deliveries(self.queues.leases, self.queues.twice_published())
 
     def settle(self) -> None:
         super().settle()
-        check_owners(self.queues.owners(), self.twice_published())
+        check_owners(self.queues.owners(), self.queues.twice_published())
         for consumer in self.queues.consumers.values():
             self.queues.give_back(consumer)
         self.queues.drain()
-        check_queue_deliveries(self.queues.leases, self.twice_published())
+        check_queue_deliveries(self.queues.leases, self.queues.twice_published())
         messages = [
             record.bookmark
             for instance in self.group.instances.values()

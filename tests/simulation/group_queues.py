@@ -33,9 +33,14 @@ class Waiting:
 class QueueHost:
     """The queue as one instance has it."""
 
-    def __init__(self, instance: Instance, initial_owner: str | None = None) -> None:
-        """`initial_owner`: of a group local queue; None for a queue whose first owner is the instance of the publish."""
+    def __init__(
+        self, instance: Instance, origins: dict[Bookmark, set[str]], initial_owner: str | None = None
+    ) -> None:
+        """`origins`: filled with the instances of the publish. `initial_owner`: of a group local queue; None for a queue whose
+        first owner is the instance of the publish.
+        """
         self.instance = instance
+        self.origins = origins
         self.initial_owner = initial_owner
         self.waiting: dict[Bookmark, Waiting] = {}
         self.gone: set[Bookmark] = set()
@@ -57,8 +62,9 @@ class QueueHost:
     def apply(self, record: Record) -> None:
         """Apply a record of the log."""
         if record.kind == PUBLISH:
+            first = record.path[0].name if record.path else self.instance.name
+            self.origins.setdefault(record.bookmark, set()).add(first)
             if record.bookmark not in self.gone:
-                first = record.path[0].name if record.path else self.instance.name
                 self.waiting[record.bookmark] = Waiting(self.initial_owner or first)
         for target in record.targets:
             if record.kind != TRANSFER:
@@ -89,8 +95,10 @@ class Queues:
 
     def __init__(self, group: Group, initial_owner: str | None = None) -> None:
         self.group = group
+        self.origins: dict[Bookmark, set[str]] = {}
         self.hosts = {
-            name: QueueHost(instance, initial_owner) for name, instance in group.instances.items()
+            name: QueueHost(instance, self.origins, initial_owner)
+            for name, instance in group.instances.items()
         }
         self.consumers: dict[str, Consumer] = {}
         self.leases: list[Lease] = []
@@ -198,6 +206,12 @@ class Queues:
         if bookmark in host.leases or self._free(owner):
             return
         host.instance.append_own(TRANSFER, "t", (bookmark,), to=requester, ownership=found.ownership + 1)
+
+    def twice_published(self) -> set[Bookmark]:
+        """Messages that a publisher sent again to another instance before the first one's copy came there: each of the two
+        is the owner of its copy (replication_histories.md, H-9).
+        """
+        return {bookmark for bookmark, origins in self.origins.items() if len(origins) > 1}
 
     # Leases end
 

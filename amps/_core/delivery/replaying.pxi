@@ -45,7 +45,7 @@ cdef class ReplayTailer(JournalTailer):
     cdef readonly Conflation conflation
     cdef readonly uint64_t messages_left   # number of messages that may still be delivered
     cdef bint flushing                     # the range has ended: all held messages are due
-    cdef readonly Destinations destinations  # which are waited for; None = a message may be delivered when it is durable
+    cdef readonly Destinations destinations  # which are waited for; None = a message need only be durable here
     cdef uint64_t held_from                # log position from which on messages wait for them
     cdef Messages waiting                  # the message at which it is held
 

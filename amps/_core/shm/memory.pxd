@@ -143,7 +143,7 @@ cdef class InstanceView:
     cdef readonly uint64_t journal_number
     cdef readonly uint64_t transient_number
     cdef readonly uint64_t durable
-    cdef readonly uint64_t replication_version # of the destinations' watermarks
+    cdef readonly uint64_t replication_version  # of the destinations' watermarks
 
     cpdef bint moved(self)
     cpdef bint has_answers(self)

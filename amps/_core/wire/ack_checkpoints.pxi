@@ -1,9 +1,9 @@
 # Places in the stream of one publisher, up to which it can be acknowledged while it waits for a destination.
 #
-# Messages are not tracked one by one. Whenever input was processed, a checkpoint notes the highest sequence for which an
-# acknowledgement was requested, and the place of the ring. Once the core has read the ring up to there, the log position
-# written by then is an upper bound of the message's place. If there are too many, every second one is dropped: the next
-# one covers its messages.
+# Messages are not tracked one by one. Whenever input was processed, a checkpoint notes the highest sequence for which
+# an acknowledgement was requested, and the place of the ring. Once the core has read the ring up to there, the log
+# position written by then is an upper bound of the message's place. If there are too many, every second one is dropped:
+# the next one covers its messages.
 #
 # Invariant: the sequences, places and bounds rise, and the checkpoints whose bound is known come first.
 

@@ -1,9 +1,9 @@
 # Waiting for the destinations of replication, at a cost that follows the changes and not the number of waiters.
 #
 # A waiter waits for the messages of a publisher before a log position, and at any time for one watermark of one
-# destination. It is in the heap of that watermark. When a watermark moves, only the waiters that it passes are looked at
-# again; a waiter may then go on to wait for another destination. A waiter whose wait is not known (WAIT_CHANGE) is first
-# in the heap, and is looked at after any change of its destination.
+# destination. It is in the heap of that watermark. When a watermark moves, only the waiters that it passes are looked
+# at again; a waiter may then go on to wait for another destination. A waiter whose wait is not known (WAIT_CHANGE) is
+# first in the heap, and is looked at after any change of its destination.
 #
 # Acknowledgements with exceptions take publishers out of a pending table although no watermark moves. Then the counter
 # `settled` has changed, and all who wait for that destination are looked at. So they are if `scanned` goes back, as it
@@ -139,16 +139,17 @@ cdef class DestinationWaits:
     # --- the heaps ------------------------------------------------------------------------------------
 
     cdef int make_room(self) except -1:
+        """Make free tokens, when there is none."""
         cdef uint32_t capacity = max(<uint32_t>WAITERS_FIRST, self.capacity * 2)
         cdef uint32_t token
         cdef Waiter* grown = <Waiter*>realloc(self.waiters, capacity * sizeof(Waiter))
         if grown == NULL:
             raise MemoryError()
         self.waiters = grown
-        for token in range(capacity - 1, self.capacity - 1, -1):
+        for token in range(self.capacity, capacity):
             grown[token].wait.kind = WAIT_NONE
-            grown[token].next_free = self.first_free
-            self.first_free = token
+            grown[token].next_free = token + 1 if token + 1 < capacity else <uint32_t>NO_TOKEN
+        self.first_free = self.capacity
         self.capacity = capacity
         return 0
 

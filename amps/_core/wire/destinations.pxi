@@ -1,9 +1,9 @@
 # Which destinations of replication a message still waits for (replication.md §7, §8).
 #
 # The replication process writes a line per destination on the control page, and its pending table
-# (shm/pending_table.pxi). A message of a publisher at a log position is satisfied by a destination if the destination is
-# not sync now, if its watermark `replicated` is beyond the position, or if it has scanned the log beyond the position,
-# and the publisher has no pending record at or before it. Durability is not looked at here.
+# (shm/pending_table.pxi). A message of a publisher at a log position is satisfied by a destination if the destination
+# is not sync now, if its watermark `replicated` is beyond the position, or if it has scanned the log beyond the
+# position, and the publisher has no pending record at or before it. Durability is not looked at here.
 #
 # Invariants
 # - `scanned` is read before `replicated`, and both before the table. So a record that is to be replicated is found.
@@ -33,8 +33,8 @@ cdef class Destinations:
         self.carriers_known = NULL
 
     def __init__(self, ControlPage control not None, tables, find_carriers=None):
-        """tables: the pending table of each destination. find_carriers(topic, message type) returns the destinations that
-        may get messages of a topic, as bits; None: any destination may get any message.
+        """tables: the pending table of each destination. find_carriers(topic, message type) returns the destinations
+        that may get messages of a topic, as bits; None: any destination may get any message.
         """
         self.control = control
         self.tables = list(tables)

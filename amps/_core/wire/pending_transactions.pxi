@@ -2,9 +2,9 @@
 #
 # They are kept in the order of the ring, in which they are also answered. Each goes through two steps. It is *decided*
 # when the core has read it: then it has its effect, or the core has told its refusal before. It is *durable* when the
-# log is durable up to what the core had written by then, and, with destinations of replication, when those that are sync
-# have acknowledged it (wire/destinations.pxi). A success is answered here: a client may have a hundred
-# thousand transactions in a second, so none of them is a Python object. Python answers the *attended* ones
+# log is durable up to what the core had written by then, and, with destinations of replication, when those that are
+# sync have acknowledged it (wire/destinations.pxi). A success is answered here: a client may have a hundred thousand
+# transactions in a second, so none of them is a Python object. Python answers the *attended* ones
 # (amps/server/transport/transacting.py): those that are refused, those with other answers besides `persisted`, and
 # those whose command id is long, or has other characters than printable ones of ASCII.
 #
@@ -187,8 +187,8 @@ cdef class PendingTransactions:
         return destinations.find(&messages).kind == WAIT_NONE
 
     def answers(self, uint64_t durable, Destinations destinations=None, uint64_t publisher_id=0):
-        """The answers to transactions of a publisher that are persisted, in order, as frames; and whether an attended one
-        is due next.
+        """The answers to transactions of a publisher that are persisted, in order, as frames; and whether an attended
+        one is due next.
 
         It counts as answered. destinations: None = there are none.
         """

@@ -3,8 +3,8 @@
 The core and its flusher wake transports themselves. This is for the replication process, whose watermarks decide
 together with theirs when a message counts as persisted (docs/replication.md, "Watermarks of a destination").
 
-Invariant: The caller has published its change before, by `ControlPage.set_destination`. A transport sets its sleep flag,
-reads the version of the destinations once more, and only then sleeps. So it sees the change, or gets a wake-up.
+Invariant: The caller has published its change before, by `ControlPage.set_destination`. A transport sets its sleep
+flag, reads the version of the destinations once more, and only then sleeps. So it sees the change, or gets a wake-up.
 """
 
 from amps.server.runtime import Runtime

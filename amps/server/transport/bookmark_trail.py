@@ -1,8 +1,9 @@
 """Where a bookmark subscription was in the log, at a few moments.
 
-With destinations of replication, the bookmark of a periodic `persisted` acknowledgement is that of a record before which
-all sync destinations have everything (replication.md §7). The subscription itself may be further. So its place is noted
-from time to time, and the newest one that the destinations have reached is told. The log need not be read for this.
+With destinations of replication, the bookmark of a periodic `persisted` acknowledgement is that of a record before
+which all sync destinations have everything (replication.md §7). The subscription itself may be further. So its place is
+noted from time to time, and the newest one that the destinations have reached is told. The log need not be read for
+this.
 
 Invariant: positions rise, also those that are told. With too many places every second one is dropped: the bookmark told
 may be earlier than necessary, never later.

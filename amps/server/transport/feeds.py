@@ -9,8 +9,9 @@ No subscription is brought to a place in a single step, which could be long. A c
 (shared_feeds.py), and a replay that has caught up remains a replay until the tailer that it is to join has caught up.
 
 A replay is in one place: in the deque of runnable replays, at the watermark until that moves, in `_unread` while its
-client does not read, in `_later` until a certain time, with the threads that read the log from the disk, held by a
-destination of replication, or paused. The replay's *ticket* marks the newest of its entries; older entries are skipped. Only runnable replays cost time in a turn.
+client does not read, in `_later` until a certain time, with the threads that read the log from the disk, held until the
+destinations of replication have its next message, or paused. The replay's *ticket* marks the newest of its entries;
+older entries are skipped. Only runnable replays cost time in a turn.
 """
 
 import heapq

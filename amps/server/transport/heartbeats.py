@@ -25,9 +25,7 @@ class Heartbeat:
         self._worker = worker
         self._interval_s = 0.0
         self._asked_s: float | None = None  # when the first unanswered heartbeat was sent
-        self._asked_real_s = (
-            0.0  # the same on the system's clock: an advanced clock gives clients no time to answer
-        )
+        self._asked_real_s = 0.0  # the same on the system's clock: an advanced clock gives clients no time to answer
         self._timer: Timer | None = None
 
     def cancel(self) -> None:

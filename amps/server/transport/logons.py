@@ -3,10 +3,10 @@
 The core decides about names, for all transports. Input is held until the core has answered, and until the last sequence
 in its answer is durable: a publisher forgets messages that the server acknowledges.
 
-So with destinations of replication, the answer has two numbers (replication.md 25.36): `seq` is the sequence up to which
-all messages are fully persisted, and `bookmark` has the highest one in the log. It takes a moment after a start until it
-is known which records the destinations are to get. If that takes long, the answer says less than is persisted: then the
-publisher keeps more messages than it must.
+So with destinations of replication, the answer has two numbers (replication.md 25.36): `seq` is the sequence up to
+which all messages are fully persisted, and `bookmark` has the highest one in the log. It takes a moment after a start
+until it is known which records the destinations are to get. If that takes long, the answer says less than is persisted:
+then the publisher keeps more messages than it must.
 """
 
 import json
@@ -153,7 +153,7 @@ class Logon:
             )
 
     async def _persisted_sequence(self, command: Command, last_sequence: int, journal_position: int) -> int:
-        """The sequence up to which the publisher's messages, which are in the log before a position, are fully persisted."""
+        """The sequence up to which the publisher's messages before a log position are fully persisted."""
         destinations = self._worker.persisted.destinations
         if destinations is None or last_sequence == 0:
             return last_sequence

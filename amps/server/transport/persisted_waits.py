@@ -1,8 +1,8 @@
 """Waiting until messages are fully persisted: durable here, and acknowledged by the destinations that are sync
 (replication.md §7).
 
-An action waits first for the durable watermark (core_link.py), then for the destinations. A wait for a destination costs
-nothing until a watermark of that destination moves (wire/destination_waits.pxi). Without destinations there is no
+An action waits first for the durable watermark (core_link.py), then for the destinations. A wait for a destination
+costs nothing until a watermark of that destination moves (wire/destination_waits.pxi). Without destinations there is no
 second step: `destinations` is None, and so is everything that belongs to it.
 
 A connection that ends gives back its waits: a stopped destination may otherwise collect those of many connections.
@@ -91,8 +91,8 @@ class PersistedWaits:
         carriers: int = ALL_DESTINATIONS,
         known_only: bool = False,
     ) -> int | None:
-        """Call `action` once no sync destination is waited for by a publisher's messages before a log position. Returns a
-        token for `give_up`; None if the action was called at once. See DestinationWaits.add for the other arguments.
+        """Call `action` once no sync destination is waited for by a publisher's messages before a log position. Returns
+        a token for `give_up`; None if the action was called at once. See DestinationWaits.add for the other arguments.
         """
         token: int | None = None
         if self._waits is not None:

@@ -5,6 +5,7 @@ deletions alike. A query of a queue returns its waiting messages (queue_queries.
 with state has an empty result (D15).
 """
 
+
 from amps.server.topics import BadTopicExpression, may_be_a_name, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, text_of, wanted_acks
 from amps.server.transport.command import Command

@@ -126,7 +126,9 @@ class QueueQuery(QueueSearches):
     def check(self) -> None:
         """Check the result of the first part. Raises CommandFailure if it is too large."""
         if self._too_large:
-            raise CommandFailure("result too large", "to be sorted: request a page, or use a filter")
+            raise CommandFailure(
+                "result too large", "to be sorted: request a page, or use a filter"
+            )
 
     def show(self, sub_id: str | None = None, granted: str | None = None) -> None:
         """Begin the second part. `sub_id`: of the subscription made by the same command, and `granted`: its options."""

@@ -154,8 +154,8 @@ class Replay:
 
     @property
     def awaited(self) -> tuple[int, int, int]:
-        """The message at which it is held, after a run that returned REPLAY_HELD: publisher, the log position behind it,
-        and the destinations that are waited for.
+        """The message at which a run that returned REPLAY_HELD ended: publisher, log position behind it, and the
+        destinations that are waited for.
         """
         assert self._terms is not None
         return self._terms.awaited

@@ -113,7 +113,8 @@ class Subscribing:
         start: BookmarkRange | None,
         query: QueueQuery | None,
     ) -> None:
-        """Make the subscription. `start`: its beginning; None: now. `query`: answered before the subscription begins."""
+        """Make the subscription. `start`: its beginning; None: now. `query`: answered before the subscription begins.
+        """
         connection, worker, header = self._connection, self._worker, command.header
         text = text_of(header, "filter")
         if text:
@@ -181,9 +182,7 @@ class Subscribing:
             if not subscription.may_pause:
                 raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
             if not subscription.options.on_same_terms(options):
-                raise CommandFailure(
-                    "invalid options", "pause and resume change no other options: use replace"
-                )
+                raise CommandFailure("invalid options", "pause and resume change no other options: use replace")
         wanted = wanted_acks(header)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
@@ -298,7 +297,9 @@ class Subscribing:
             permitted=permitted,
             messages_max=messages_max,
             paused=paused,
-            wants_persisted=bookmark is not None and command == "subscribe" and "persisted" in wanted,
+            wants_persisted=bookmark is not None
+            and command == "subscribe"
+            and "persisted" in wanted,
             queues=queues,
             number=worker.new_subscription_number() if existing is None else existing.number,
             options_text=lasting_options(text, bool(queues)),

@@ -264,7 +264,7 @@ class Transacting:
             self._answer("persisted", self._decided.popleft())
 
     def _waits(self, pending: PendingTransactions, durable: int) -> bool:
-        """Whether only a destination of replication is waited for: then `expect` is called when it has what it needs."""
+        """Whether only a destination of replication is waited for: `expect` is called when it has what it needs."""
         if pending.undecided or pending.awaited_position > durable:
             return False
         if self._waits_for != pending.awaited_position:
