@@ -240,14 +240,21 @@ def test_group_local_queues_of_two_groups(group: Group, shared: bool) -> None:
 
 def test_an_acknowledgement_before_its_message(pair: Group) -> None:
     """65: it is kept, on both instances; the message that comes later is not delivered."""
-    consumer = pair.consumer("A")
-    pair.publish("A", 1)
+    consumer = pair.consumer("B")
+    publisher = pair.client("A")
+    publisher.publish("T", b"1", s=1, a="persisted")
+    publisher.wait_for_persisted(1)
     (first,) = consumer.receive_published(1)
-    publisher, sequence, *_ = str(first["bm"]).split("|")
-    client = pair.client("A")
-    acknowledge(client, f"{publisher}|{int(sequence) + 10**9}|")
+    name_id, sequence, *_ = str(first["bm"]).split("|")
+    assert sequence == "1"
+    acknowledge(pair.client("B"), f"{name_id}|2|")
     for name in "AB":
         pair.wait_metrics(name, deferred_ack_count=1)
+    publisher.publish("T", b"2", s=2, a="persisted")
+    publisher.wait_for_persisted(2)
+    for name in "AB":
+        pair.wait_metrics(name, deferred_ack_count=0, queue_depth=1)
+    nothing_for(consumer, QUIET_S)
 
 
 def test_a_barrier_waits_for_the_acknowledgements_of_all(group: Group) -> None:
