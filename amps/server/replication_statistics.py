@@ -3,18 +3,19 @@
 The replication process writes them, the services process reports them. Numbers are counted since the instance was
 started; a new replication process goes on counting. Whether a destination is sync at the moment is on the control page.
 
-Invariant: one writer. Texts change only when a connection begins; a version number shows a reader that it has read
-half of a change, and it reads again.
+Invariant: one writer. Texts change only when a connection begins; their checksum shows a reader that it has read half
+of a change, and it reads again.
 """
 
 import mmap
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 import msgpack
 
 _WORDS: Final = 8
-_CONNECTED, _MESSAGES, _BYTES, _DISCONNECTS, _CONNECT_NS, _DISCONNECT_NS, _BEHIND_NS, _VERSION = range(_WORDS)
+_CONNECTED, _MESSAGES, _BYTES, _DISCONNECTS, _CONNECT_NS, _DISCONNECT_NS, _BEHIND_NS, _CHECK = range(_WORDS)
 _TEXTS_BYTES: Final = 4096 - 8 * _WORDS
 _TEXT_BYTES_MAX: Final = 512
 _READS_MAX: Final = 1000
@@ -63,17 +64,14 @@ class DestinationStatistics:
 
     def begin(self, now_ns: int) -> None:
         """Begin with a new replication process: a connection of the one before is lost."""
-        if self._words[_VERSION] % 2:
-            self._words[_VERSION] += 1  # it ended in the middle of a change
         self.disconnected(now_ns)
 
     def connected(self, peer: Peer, now_ns: int) -> None:
         """Note a new connection."""
         texts = (peer.name, peer.group, peer.admin_address, peer.client_name, peer.authenticated_id)
         packed = msgpack.packb([text.encode()[:_TEXT_BYTES_MAX].decode(errors="ignore") for text in texts])
-        self._words[_VERSION] += 1
         self._texts[: len(packed)] = packed
-        self._words[_VERSION] += 1
+        self._words[_CHECK] = crc32(packed) << 32 | len(packed)
         self._words[_CONNECT_NS] = now_ns
         self._words[_CONNECTED] = 1
 
@@ -116,14 +114,12 @@ class DestinationStatistics:
 
     def _peer(self) -> Peer:
         for _ in range(_READS_MAX):
-            version = self._words[_VERSION]
-            content = bytes(self._texts)
-            if version == 0:
+            check = self._words[_CHECK]
+            packed = bytes(self._texts[: check & 0xFFFFFFFF])
+            if check == 0:
                 return Peer()
-            if version % 2 == 0 and self._words[_VERSION] == version:
-                unpacker = msgpack.Unpacker()
-                unpacker.feed(content)
-                return Peer(*unpacker.unpack())
+            if crc32(packed) == check >> 32:
+                return Peer(*msgpack.unpackb(packed))
         return Peer()  # the writer ended in the middle of a change
 
 

@@ -53,7 +53,8 @@ cdef class OnwardTracker:
     cdef uint64_t acked_txid
     cdef uint64_t through
     cdef object reached            # deque of (log position, transaction id at the upstream)
-    cdef uint64_t reached_position # of the last of them
+    cdef uint64_t reached_position # of the last one that was added
+    cdef uint64_t reached_txid
     cdef Waiting* waiting
     cdef uint64_t count
     cdef uint64_t capacity
@@ -80,6 +81,7 @@ cdef class OnwardTracker:
         self.acked_txid = self.through = acked_txid
         self.reached = deque()
         self.reached_position = 0
+        self.reached_txid = acked_txid
         self.waiting_max = waiting_max
         self.last_waits = False
 
@@ -99,8 +101,11 @@ cdef class OnwardTracker:
     def reach(self, uint64_t txid, uint64_t position):
         """Every record of the upstream up to a transaction id is in the log before a position, or was dropped.
 
-        Positions and transaction ids rise from call to call.
+        Positions rise from call to call. A transaction id that is not above the last one says nothing new.
         """
+        if txid <= self.reached_txid:
+            return
+        self.reached_txid = txid
         if self.reached and (position == self.reached_position or len(self.reached) >= REACHED_MAX):
             self.reached.pop()
         self.reached.append((position, txid))

@@ -26,7 +26,7 @@ cdef enum:
 
 cdef packed struct DataHeader:
     uint64_t journal               # number of the journal whose topic ids the records have
-    uint32_t count                 # of records
+    uint32_t count                 # of records; a transaction record counts as well as those of its group
     uint32_t unused
 
 

@@ -24,7 +24,6 @@ from amps._core.journal.record cimport (
     EXTENSION_EXPIRY,
     KIND_QUEUE_ACKNOWLEDGEMENT,
     KIND_QUEUE_EXPIRY,
-    KIND_SOW_DELETE,
     NAME_BYTES_MAX,
     NO_EXPIRATION,
     RECORD_BYTES_MAX,
@@ -281,6 +280,7 @@ cdef class SinkFlow:
         cdef uint32_t counted = 0
         cdef uint32_t group_left = 0
         cdef const RecordHeader* record
+        cdef const RecordHeader* previous = NULL       # in the group
         cdef const TransactionGroup* group
         if <uint64_t>data & 7:
             raise ValueError("the memory of a frame must begin at a multiple of 8")
@@ -293,19 +293,22 @@ cdef class SinkFlow:
             if not record_sound(record):
                 raise StreamError(f"the record with the transaction id {record.txid} is damaged")
             at += align8(record.length)
+            counted += 1
             if record.kind == KIND_TRANSACTION:
                 group = transaction_group(record)
                 if group == NULL or group_left or group.count == 0 or group.bytes > length - at:
                     raise StreamError("a transaction is not whole")
                 if TRANSACTION_BYTES + group.bytes + <uint64_t>group.count * EXTENSION_BYTES_MAX > RECORD_BYTES_MAX:
                     raise StreamError(f"a transaction of {group.bytes} bytes")
+                previous = NULL
                 group_left = group.count
                 group_end = at + group.bytes
                 continue
             self.check_record(record, txid)
             txid = record.txid
-            counted += 1
             if group_left:
+                check_member(record, previous)
+                previous = record
                 group_left -= 1
                 if at > group_end or (group_left == 0) != (at == group_end):
                     raise StreamError("the records of a transaction do not add up to its length")
@@ -517,6 +520,16 @@ cdef inline uint8_t* keep_extension(const RecordHeader* record, uint32_t tag, ui
         return at
     memcpy(&word, value, 8)
     return put_extension(at, <uint16_t>tag, &word)
+
+
+cdef int check_member(const RecordHeader* record, const RecordHeader* previous) except -1:
+    """Check a record of a transaction: an acknowledgement, then publishes, of one publisher. Raises StreamError."""
+    if record.kind != (<int>KIND_QUEUE_ACKNOWLEDGEMENT if previous == NULL else <int>KIND_PUBLISH) or (
+        previous != NULL
+        and (record.publisher_id != previous.publisher_id or record.sequence != previous.sequence + 1)
+    ):
+        raise StreamError(f"the record with the transaction id {record.txid} cannot be in a transaction")
+    return 0
 
 
 cdef bint payload_fits(const RecordHeader* record) noexcept nogil:

@@ -28,6 +28,7 @@ from amps._core.journal.reader cimport (
     skip_record,
 )
 from amps._core.journal.record cimport (
+    FILE_HEADER_BYTES,
     KIND_NAME,
     KIND_TRANSACTION,
     NAME_CLIENT,
@@ -43,7 +44,7 @@ from amps._core.journal.record cimport (
 )
 from amps._core.shm.memory cimport PendingTable
 
-from amps._core.journal.reader import FILE_HEADER_SIZE, read_file_header
+from amps._core.journal.reader import read_file_header
 
 
 @cython.final
@@ -447,4 +448,4 @@ def find_start(directory, uint64_t first_number, uint64_t last_number, uint64_t 
 
 cdef uint64_t first_txid_of(directory, uint64_t number) except? 0:
     file = directory.file(number)
-    return read_file_header(file.read(0, FILE_HEADER_SIZE), file.path)[3]
+    return read_file_header(file.read(0, FILE_HEADER_BYTES), file.path)[3]

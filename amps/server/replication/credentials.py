@@ -112,7 +112,7 @@ class CommandCredentials(_WithoutChallenges):
     async def first(self) -> dict[str, str]:
         """Run the command, and return user and password."""
         words = [word.replace(_USER_VARIABLE, self._user) for word in shlex.split(self._command)]
-        if not words:
+        if not words or not words[0]:
             raise ValueError("Command of the Authenticator is empty; write the path of a program")
         process = await asyncio.create_subprocess_exec(
             *words,
@@ -133,6 +133,7 @@ class CommandCredentials(_WithoutChallenges):
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+                await process.wait()
         if status != 0:
             raise ValueError(f"the command {words[0]} ended with status {status}, so there is no password")
         try:

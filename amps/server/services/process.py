@@ -129,9 +129,12 @@ class Services:
         if self._config.admin is not None:
             # Imported here: only this process, and only if it is configured, needs an HTTP server.
             from amps.server.admin.queues import QueueView
+            from amps.server.admin.replication import ReplicationView
             from amps.server.admin.server import AdminServer
 
             queues = QueueView(self._config, self._runtime, self._core) if self._config.queues else None
+            replication = ReplicationView(self._config, self._runtime, self._replication)
+            replication.begin(loop)
             self._admin = AdminServer(
                 self._loaded,
                 self._config.admin,
@@ -142,6 +145,7 @@ class Services:
                 self._log,
                 queues,
                 self._clock.time_s,
+                replication,
             )
             await self._admin.start(self._admin_sockets)
         self._beat()

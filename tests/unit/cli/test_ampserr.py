@@ -41,11 +41,7 @@ def reasons_in_the_server() -> set[str]:
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             text = node.args[0]
-            if (
-                name in ("CommandFailure", "dismiss", "close")
-                and isinstance(text, ast.Constant)
-                and text.value
-            ):
+            if name in ("CommandFailure", "dismiss", "close") and isinstance(text, ast.Constant) and text.value:
                 found.add(str(text.value))
     return found
 
@@ -108,10 +104,7 @@ def test_a_reason_is_explained_with_cause_and_remedy() -> None:
     [
         (("1d-0008",), "1D-0008"),
         (("1D0008",), "1D-0008"),
-        (
-            ("2026-11-25T17:19:37.4619907+00:00 [4] warning: 1D-0008 the next journal was not ready",),
-            "1D-0008",
-        ),
+        (("2026-11-25T17:19:37.4619907+00:00 [4] warning: 1D-0008 the next journal was not ready",), "1D-0008"),
         (("bad", "filter"), "bad filter"),
         (("Bad Filter",), "bad filter"),
         (("bad filter: the expression ends",), "bad filter"),

@@ -102,9 +102,7 @@ def test_a_chosen_context_that_gives_way_to_the_environment_is_noted() -> None:
     done = invoke("ping", "-context", "one", env={"AMPS_SERVER": "127.0.0.1:2"})
     assert "note: AMPS_SERVER takes precedence over server of context one" in done.stderr
     assert "127.0.0.1:2" in done.stderr
-    assert (
-        "note" not in invoke("ping", "-context", "one", "-server", "h:1", env={"AMPS_SERVER": "h:2"}).stderr
-    )
+    assert "note" not in invoke("ping", "-context", "one", "-server", "h:1", env={"AMPS_SERVER": "h:2"}).stderr
 
 
 @pytest.mark.parametrize(
@@ -205,15 +203,8 @@ def test_an_unreadable_file_matters_only_if_a_context_is_named(
 
     monkeypatch.setattr(Path, "open", denied)
     assert "cannot connect to" in invoke("ping", "-server", "127.0.0.1:2").output
-    for done in (
-        invoke("ping", "-context", "one"),
-        invoke("context", "list"),
-        invoke("context", "remove", "one"),
-    ):
-        assert (
-            done.exit_code,
-            f"{file_of(config_home)} cannot be read: Permission denied" in done.output,
-        ) == (1, True)
+    for done in (invoke("ping", "-context", "one"), invoke("context", "list"), invoke("context", "remove", "one")):
+        assert (done.exit_code, f"{file_of(config_home)} cannot be read: Permission denied" in done.output) == (1, True)
 
 
 def test_a_user_without_a_home_directory_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,7 @@ def test_client_66_publish_reads_lines_delimiters_rates_and_archives(
     assert (done.returncode, ended.fullmatch(done.stdout) is not None) == (0, True), done
     assert logged(server, "orders") == [b"1", b"2", b"3"]
 
-    done = run(
-        "publish", *server_option(server), "-topic", "semicolons", "-delimiter", "59", stdin=b"a\n;b;c"
-    )
+    done = run("publish", *server_option(server), "-topic", "semicolons", "-delimiter", "59", stdin=b"a\n;b;c")
     assert (done.returncode, ended.fullmatch(done.stdout) is not None) == (0, True), done
     assert logged(server, "semicolons") == [b"a\n", b"b", b"c"]
 
@@ -59,10 +57,7 @@ def test_client_68_ping(start_server: StartServer, authority: Authority) -> None
     plain, tls = f"ana@127.0.0.1:{server.port()}", f"ana@localhost:{server.port('tls')}"
 
     done = run("ping", "-server", plain)
-    assert (done.returncode, done.stdout.decode()) == (
-        0,
-        f"Successfully connected to tcp://{plain}/amps/json\n",
-    )
+    assert (done.returncode, done.stdout.decode()) == (0, f"Successfully connected to tcp://{plain}/amps/json\n")
 
     closed = reserve_port()
     try:
@@ -74,16 +69,10 @@ def test_client_68_ping(start_server: StartServer, authority: Authority) -> None
 
     secure = ("-secure", "yes", "-ca-file", authority.certificate)
     done = run("ping", "-server", tls, *secure)
-    assert (done.returncode, done.stdout.decode()) == (
-        0,
-        f"Successfully connected to tcps://{tls}/amps/json\n",
-    )
+    assert (done.returncode, done.stdout.decode()) == (0, f"Successfully connected to tcps://{tls}/amps/json\n")
     assert run("ping", "-server", plain, *secure, "-timeout", "5").returncode == 1
     done = run("ping", "-server", plain, "-secure", "yes", "-urischeme", "tcp")
-    assert (done.returncode, done.stdout.decode()) == (
-        0,
-        f"Successfully connected to tcp://{plain}/amps/json\n",
-    )
+    assert (done.returncode, done.stdout.decode()) == (0, f"Successfully connected to tcp://{plain}/amps/json\n")
 
 
 def test_client_68_secure_begins_with_a_handshake() -> None:

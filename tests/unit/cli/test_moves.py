@@ -72,13 +72,5 @@ def test_one_lost_lease_keeps_back_no_other_message() -> None:
 def test_a_transaction_has_a_limit_which_one_message_may_exceed() -> None:
     server, moves = Server(*range(5)), Moves("TR")
     half = bytes(MOVED_AT_ONCE_BYTES // 2)
-    settle(
-        moves,
-        server,
-        delivery(0, half),
-        delivery(1, half[:-10]),
-        delivery(2, half * 3),
-        delivery(3),
-        delivery(4),
-    )
+    settle(moves, server, delivery(0, half), delivery(1, half[:-10]), delivery(2, half * 3), delivery(3), delivery(4))
     assert server.sizes == [2, 1, 2]

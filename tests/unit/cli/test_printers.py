@@ -76,14 +76,7 @@ def test_pretty_shows_the_header_and_an_indented_body() -> None:
 
 
 def test_indenting_changes_nothing_but_spaces() -> None:
-    for text in (
-        "1",
-        '"a b"',
-        "[]",
-        "{}",
-        '{"a":[{},[],[[1,2],-1e5]],"b":{"c":null}}',
-        '["\\\\",",","\\u00e9"]',
-    ):
+    for text in ("1", '"a b"', "[]", "{}", '{"a":[{},[],[[1,2],-1e5]],"b":{"c":null}}', '["\\\\",",","\\u00e9"]'):
         assert json.loads(indented(text)) == json.loads(text)
         if " " not in text:
             assert "".join(indented(text).split()) == text
@@ -91,10 +84,7 @@ def test_indenting_changes_nothing_but_spaces() -> None:
 
 @pytest.mark.parametrize("output", ["pretty", "table"])
 def test_a_message_cannot_control_the_terminal(output: str) -> None:
-    for message_type, body in (
-        ("json", '{"a\u009b2J":"\u202e\u007f"}'.encode()),
-        ("xml", b"<a>\x1b[2J\r</a>"),
-    ):
+    for message_type, body in (("json", '{"a\u009b2J":"\u202e\u007f"}'.encode()), ("xml", b"<a>\x1b[2J\r</a>")):
         printer = make_printer(output, None, None, message_type, "t")
         shown = (printer.add(message(body, topic="\x1b]0;x\x07")) + printer.flush()).decode()
         assert not set(shown) & set("\x1b\x07\x7f\x9b\r\u202e")
@@ -105,9 +95,7 @@ def test_printable_keeps_other_text() -> None:
     assert printable("ä\t€\n𝄞") == "ä\t€\n𝄞"
 
 
-def table(
-    bodies: list[bytes], width: int = 60, columns: tuple[str, ...] | None = None, **header: Any
-) -> list[str]:
+def table(bodies: list[bytes], width: int = 60, columns: tuple[str, ...] | None = None, **header: Any) -> list[str]:
     printer = Table("json", "t", width, columns)
     shown = b"".join(printer.add(message(body, **header)) for body in bodies) + printer.flush()
     return shown.decode().splitlines()
@@ -116,7 +104,7 @@ def table(
 def test_a_table_has_a_column_per_field() -> None:
     assert table([b'{"id":1,"side":"buy"}', b'{"id":20,"price":1.50,"of":{"a":[1.0,null]}}']) == [
         "id  side  price  of",
-        "1   buy",
+        '1   buy',
         '20        1.50   {"a":[1.0,null]}',
     ]
 

@@ -187,9 +187,7 @@ def test_ctrl_c_during_a_query_is_no_success(peer: ScriptedPeer, command: Callab
     assert finished(process)[0] == 1
 
 
-def test_sow_and_subscribe_prints_records_then_messages(
-    peer: ScriptedPeer, command: Callable[..., Any]
-) -> None:
+def test_sow_and_subscribe_prints_records_then_messages(peer: ScriptedPeer, command: Callable[..., Any]) -> None:
     """client.md §17: without a gap; -count counts both; a timeout after the records is no failure."""
     process = command("sow_and_subscribe", "-heartbeat", "0", "-count", "3", "-batchsize", "5")
     connection, frame = asked(peer, "sow_and_subscribe")
@@ -271,17 +269,13 @@ def test_client_17_a_copy_without_acknowledgement_is_no_success(
     again.logon()
     resent = again.expect("publish")
     assert (resent.body, resent["t"]) == (b"one", "t")
-    again.send(
-        {"c": "ack", "a": "persisted", "status": "failure", "reason": "not entitled", "s": resent["s"]}
-    )
+    again.send({"c": "ack", "a": "persisted", "status": "failure", "reason": "not entitled", "s": resent["s"]})
     status, out, errors = finished(process)
     assert (status, out) == (1, b"one\n")
     assert "a copy was refused: t: not entitled" in errors
 
 
-def test_the_second_server_gets_no_credentials_of_the_first(
-    peer: ScriptedPeer, start_server: StartServer
-) -> None:
+def test_the_second_server_gets_no_credentials_of_the_first(peer: ScriptedPeer, start_server: StartServer) -> None:
     server = start_server()
     env = {**environment(), "AMPS_USER": "ana", "AMPS_PASSWORD": "secret", "LOGNAME": "me"}
     process = subprocess.Popen(

@@ -69,9 +69,7 @@ def subscribed(connection: Connection, *bodies: bytes, queue: bool = False) -> F
     frame = connection.expect("subscribe")
     connection.ack(frame, **({"o": "max_backlog=10"} if queue else {}))
     for number, body in enumerate(bodies):
-        connection.publish(
-            frame["cid"], body, **({"bm": f"0|{number}|", "lp": "20991231T000000Z"} if queue else {})
-        )
+        connection.publish(frame["cid"], body, **({"bm": f"0|{number}|", "lp": "20991231T000000Z"} if queue else {}))
     return frame
 
 
@@ -130,16 +128,7 @@ def test_the_second_ctrl_c_ends_the_wait_for_copies_without_success(
     source: ScriptedPeer, second: ScriptedPeer
 ) -> None:
     process = subprocess.Popen(
-        [
-            *COMMAND,
-            "subscribe",
-            "-server",
-            f"127.0.0.1:{source.port}",
-            "-topic",
-            "t",
-            *SILENT,
-            *copy_to(second),
-        ],
+        [*COMMAND, "subscribe", "-server", f"127.0.0.1:{source.port}", "-topic", "t", *SILENT, *copy_to(second)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),

@@ -69,11 +69,7 @@ def test_an_empty_variable_is_not_set(tmp_path: Path) -> None:
         ({"server": "tcp://u@h:1"}, {"AMPS_SECURE": "yes"}, "tcp://u@h:1/amps/json"),
         ({"secure": "true"}, {"AMPS_URISCHEME": "tcp", "AMPS_SERVER": "u@h:1"}, "tcps://u@h:1/amps/json"),
         # A password is used with no other user than that of its source.
-        (
-            {"server": "h:1"},
-            {"AMPS_USER": "u", "AMPS_PASSWORD": "a/@:b"},
-            "tcp://u:a%2F%40%3Ab@h:1/amps/json",
-        ),
+        ({"server": "h:1"}, {"AMPS_USER": "u", "AMPS_PASSWORD": "a/@:b"}, "tcp://u:a%2F%40%3Ab@h:1/amps/json"),
         ({"server": "h:1", "user": "v"}, {"AMPS_USER": "u", "AMPS_PASSWORD": "p"}, "tcp://v@h:1/amps/json"),
         ({"server": "v@h:1"}, {"AMPS_USER": "u", "AMPS_PASSWORD": "p"}, "tcp://v@h:1/amps/json"),
         ({"server": "h:1", "user": "v"}, {"AMPS_PASSWORD": "p"}, "tcp://v:p@h:1/amps/json"),
@@ -105,16 +101,8 @@ def test_credentials_of_a_context_are_sent_to_its_server_only(
     ("options", "variables", "told"),
     [
         ({"server": "u@h:1", "user": "v"}, {}, "-server has the user u, and -user v"),
-        (
-            {},
-            {"AMPS_SERVER": "u:p@h:1", "AMPS_PASSWORD": "q"},
-            "AMPS_SERVER has a password, and AMPS_PASSWORD",
-        ),
-        (
-            {"server": "h:1"},
-            {"AMPS_PASSWORD": "p", "AMPS_PASSWORD_FILE": "f"},
-            "AMPS_PASSWORD and AMPS_PASSWORD_FILE",
-        ),
+        ({}, {"AMPS_SERVER": "u:p@h:1", "AMPS_PASSWORD": "q"}, "AMPS_SERVER has a password, and AMPS_PASSWORD"),
+        ({"server": "h:1"}, {"AMPS_PASSWORD": "p", "AMPS_PASSWORD_FILE": "f"}, "AMPS_PASSWORD and AMPS_PASSWORD_FILE"),
         ({"server": "h:1"}, {"AMPS_SECURE": "perhaps"}, "AMPS_SECURE: 'perhaps' is neither"),
         ({"server": "h:1"}, {"AMPS_PROTO": "soap"}, "AMPS_PROTO is 'soap'"),
         ({"server": "h:1"}, {"AMPS_PASSWORD_FILE": "/no/such"}, "AMPS_PASSWORD_FILE /no/such cannot be read"),
@@ -133,9 +121,7 @@ def test_contradictions_and_wrong_values_name_their_source(
 
 def test_a_variable_for_tls_is_ignored_without_tls(tmp_path: Path) -> None:
     assert uri(tmp_path, {"server": "u@h:1"}, {"AMPS_CA_FILE": "/no/such"}) == "tcp://u@h:1/amps/json"
-    assert (
-        connection_of(settled(tmp_path, {"server": "h:1"}, {"AMPS_CA_FILE": __file__})).tls_context() is None
-    )
+    assert connection_of(settled(tmp_path, {"server": "h:1"}, {"AMPS_CA_FILE": __file__})).tls_context() is None
 
 
 def test_the_password_is_the_first_line_of_its_file(tmp_path: Path) -> None:

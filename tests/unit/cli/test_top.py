@@ -103,9 +103,7 @@ def test_the_live_view_follows_the_server(watched: Watched) -> None:
         for n in range(7):
             worker.publish("T", {"id": n})
         screen = terminal.wait_for(
-            lambda text: (
-                KEYS in text and any(line.split()[:3] == ["Q", "json", "7"] for line in text.splitlines())
-            ),
+            lambda text: KEYS in text and any(line.split()[:3] == ["Q", "json", "7"] for line in text.splitlines()),
             "the depth is not shown",
         )
         lines = screen.splitlines()
@@ -173,9 +171,7 @@ def test_the_view_fits_the_terminal_after_each_resizing(watched: Watched) -> Non
             terminal.press("\x1b[6~")
             terminal.wait_for(lambda text: KEYS in text and "8-14 of 20" in text, "the rows do not scroll")
             terminal.press("k")
-            terminal.wait_for(
-                lambda text: KEYS in text and "7-13 of 20" in text, "the rows do not scroll back"
-            )
+            terminal.wait_for(lambda text: KEYS in text and "7-13 of 20" in text, "the rows do not scroll back")
             terminal.press("q")
             assert terminal.end() == 0
     finally:

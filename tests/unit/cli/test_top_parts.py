@@ -62,18 +62,8 @@ def test_transactions_of_queues_have_columns() -> None:
     [
         {},
         {"queues": None, "subscriptions": "x", "sow": {}, "transaction_log": 1, "pid": "x"},
-        {
-            "queues": [None, {}, {"id": "Q"}],
-            "subscriptions": [{"id": "1"}],
-            "sow": [{"id": "Q", "insert_count": "-"}],
-        },
-        {
-            "transaction_log": {
-                "journals": "x",
-                "file_system_free_percent": "",
-                "write_latency": {"maximum": "?"},
-            }
-        },
+        {"queues": [None, {}, {"id": "Q"}], "subscriptions": [{"id": "1"}], "sow": [{"id": "Q", "insert_count": "-"}]},
+        {"transaction_log": {"journals": "x", "file_system_free_percent": "", "write_latency": {"maximum": "?"}}},
     ],
 )
 def test_missing_and_odd_values_are_shown_as_unknown(odd: dict[str, Any]) -> None:
@@ -152,9 +142,7 @@ def test_addresses(address: str, url: str, user: str, password: str | None) -> N
     assert (found.url, found.user, found.password) == (url, user, password)
 
 
-@pytest.mark.parametrize(
-    "address", ["", "http://", "ftp://h:1", "u:secret@h:port", "h:99999", "http://h/?x=1", "[h"]
-)
+@pytest.mark.parametrize("address", ["", "http://", "ftp://h:1", "u:secret@h:port", "h:99999", "http://h/?x=1", "[h"])
 def test_malformed_addresses_are_wrong_usage(address: str) -> None:
     with pytest.raises(click.UsageError) as caught:
         AdminInterface.parse(address)
@@ -225,9 +213,7 @@ def test_other_answers_are_named(status: int, body: bytes, told: str) -> None:
     assert "päss" not in caught.value.message
 
 
-def test_a_server_that_never_ends_its_answer_does_not_hang_the_client(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_never_ends_its_answer_does_not_hang_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """It sends a byte now and then, so that no single read takes too long."""
     monkeypatch.setattr(interface, "ANSWER_WAIT_S", 1.0)
 
@@ -244,9 +230,7 @@ def test_a_server_that_never_ends_its_answer_does_not_hang_the_client(
     assert "the answer takes longer than 1 s" in caught.value.message
 
 
-def test_a_server_that_never_ends_its_headers_does_not_hang_the_client(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_never_ends_its_headers_does_not_hang_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit applies to the whole answer, not to its body only."""
     monkeypatch.setattr(interface, "ANSWER_WAIT_S", 0.5)
 

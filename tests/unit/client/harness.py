@@ -15,9 +15,7 @@ class Harness:
     """An engine with direct access to the peer's side of the wire."""
 
     def __init__(self, **options: Any) -> None:
-        stores = {
-            name: options.pop(name, None) for name in ("publish_store", "bookmark_store", "subscriptions")
-        }
+        stores = {name: options.pop(name, None) for name in ("publish_store", "bookmark_store", "subscriptions")}
         if stores["publish_store"] is not None:
             stores["publish_store"].open("me")
         self.engine = Engine(EngineConfig("me", **options), **stores)

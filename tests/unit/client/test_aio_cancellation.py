@@ -239,9 +239,7 @@ async def play(call: Call, at: int, disturbance: Disturbance | None) -> int:
         client = AsyncClient("me", peer.uri, publish_store=store)
         scene = Scene(peer, other if call in (open_another, close_another) else peer, client)
         await client.open()
-        scene.witness = await client.subscribe(
-            "w", handler=lambda message: scene.received.append(message.data)
-        )
+        scene.witness = await client.subscribe("w", handler=lambda message: scene.received.append(message.data))
         scene.tick()
         if call is publish_when_full:
             asyncio.get_running_loop().call_later(
@@ -358,3 +356,5 @@ def test_the_matrix_sees_a_wait_that_is_never_ended() -> None:
         asyncio.run(short())
     finally:
         ENDS_WITHIN_S = before
+
+

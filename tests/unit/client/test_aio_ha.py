@@ -85,9 +85,7 @@ async def test_client_53_61_62_everything_is_restored_in_order_after_a_lost_conn
         seen: list[bytes] = []
         await client.subscribe("t", sub_id="handler", handler=lambda message: seen.append(message.data))
         stream = await client.subscribe("t", sub_id="stream")
-        await client.execute_async_no_resubscribe(
-            Command("subscribe", "t", sub_id="once"), lambda message: None
-        )
+        await client.execute_async_no_resubscribe(Command("subscribe", "t", sub_id="once"), lambda message: None)
         await client.consume("q", lambda message: None, sub_id="q")
         peer.publish("q", b"x", bm="1|7|", lp="0")
         peer.persisting = False

@@ -65,9 +65,7 @@ async def play(call: Call, at: int, disturbance: Disturbance | None) -> int:
         client = make("me", peer, publish_store=MemoryPublishStore())
         scene = Scene(peer, other if call is open_another else peer, client)
         await client.open()
-        scene.witness = await client.subscribe(
-            "w", handler=lambda message: scene.received.append(message.data)
-        )
+        scene.witness = await client.subscribe("w", handler=lambda message: scene.received.append(message.data))
         scene.tick()
         waits: list[int] = []
 

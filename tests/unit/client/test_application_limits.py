@@ -149,9 +149,7 @@ class Chooser(DefaultServerChooser):
 def test_a_chooser_that_blocks_is_not_waited_for(blocking: Blocking, method: str) -> None:
     unreachable = ScriptedPeer()
     unreachable.listener.close()
-    client = HAClient(
-        "me", Chooser(unreachable.uri, method, blocking), delay_strategy=FixedDelayStrategy(0.01)
-    )
+    client = HAClient("me", Chooser(unreachable.uri, method, blocking), delay_strategy=FixedDelayStrategy(0.01))
     connecting = Outcome(client.connect_and_logon, (), {"timeout": 0.3})
     assert blocking.began.wait(WAIT_S)
     connecting.wait()

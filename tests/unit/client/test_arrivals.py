@@ -68,8 +68,7 @@ def test_both_agree_in_any_history(history: list[tuple[Any, ...]]) -> None:
         results = [apply(step, arrivals) for arrivals in both]
         assert results[0] == results[1], step
         facts = [
-            (a.oldest, a.last, a.kept_count, a.done_count, a.old_count, a.places(), list(a.kept()))
-            for a in both
+            (a.oldest, a.last, a.kept_count, a.done_count, a.old_count, a.places(), list(a.kept())) for a in both
         ]
         assert facts[0] == facts[1], step
         for name in ("7", "8", "é", "unknown"):
@@ -133,11 +132,7 @@ def test_a_long_history_of_messages_that_leave(kind: Any) -> None:
         assert arrivals.kept_count == 2
         arrivals.discard(left[-1])
         assert (arrivals.kept_count, arrivals.oldest) == (0, begin + 2_001)
-    assert [(name, point) for name, point, *_ in arrivals.places()] == [
-        ("0", 19_998),
-        ("1", 19_999),
-        ("2", 19_997),
-    ]
+    assert [(name, point) for name, point, *_ in arrivals.places()] == [("0", 19_998), ("1", 19_999), ("2", 19_997)]
 
 
 @BOTH

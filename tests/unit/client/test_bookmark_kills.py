@@ -49,9 +49,7 @@ def resume_at(store: Any, log: list[Key]) -> int:
     return min(places) + (not inclusive)
 
 
-def work(
-    store: Any, log: list[Key], chosen: random.Random, told: Callable[[str, Key], None], count: int
-) -> None:
+def work(store: Any, log: list[Key], chosen: random.Random, told: Callable[[str, Key], None], count: int) -> None:
     """Receive messages and discard most of them, in another order; prune sometimes."""
     held: list[tuple[Key, int]] = []
     for key in log[resume_at(store, log) :][:count]:
@@ -99,9 +97,7 @@ class Child:
         return status, begun, finished
 
 
-def check(
-    opened: Callable[[], Any], log: list[Key], begun: set[Key], finished: set[Key], *, exact: bool
-) -> None:
+def check(opened: Callable[[], Any], log: list[Key], begun: set[Key], finished: set[Key], *, exact: bool) -> None:
     """Nothing undiscarded is lost; nothing that was discarded comes again, if the store is exact."""
     store = opened()
     start = resume_at(store, log)
@@ -147,9 +143,7 @@ def test_a_process_that_dies_at_any_step_loses_nothing(tmp_path: Path, kind: Any
         def opened(path: Path = path) -> Any:
             return kind(path, sync="never")
 
-        def run(
-            told: Callable[[str, Key], None], opened: Callable[[], Any] = opened, step: int = step
-        ) -> None:
+        def run(told: Callable[[str, Key], None], opened: Callable[[], Any] = opened, step: int = step) -> None:
             die_at(step, torn=torn)
             work(opened(), log, random.Random(3), told, len(log))
 

@@ -185,9 +185,7 @@ class Histories(RuleBasedStateMachine):
         for key in self.needed() & set(self.server[self.sent :]):
             assert not self.store.is_discarded(message(key)), key
         inclusive, bookmarks = place(self.store.get_most_recent("S"))
-        first = min((self.server.index(key) for key in bookmarks), default=0) + bool(
-            bookmarks and not inclusive
-        )
+        first = min((self.server.index(key) for key in bookmarks), default=0) + bool(bookmarks and not inclusive)
         assert all(self.server.index(key) >= first for key in self.needed())
 
 

@@ -505,9 +505,7 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pruned", [False, True])
 @pytest.mark.parametrize("kind", ["memory", "file"])
-def test_a_message_that_arrives_after_a_later_one_is_not_passed_over(
-    kind: str, pruned: bool, tmp_path: Path
-) -> None:
+def test_a_message_that_arrives_after_a_later_one_is_not_passed_over(kind: str, pruned: bool, tmp_path: Path) -> None:
     """A replaced subscription may begin earlier than the one before it."""
     store: Any = MemoryBookmarkStore() if kind == "memory" else FileBookmarkStore(tmp_path / "s")
     third, _second = receive(store, "7|3|", "7|2|")

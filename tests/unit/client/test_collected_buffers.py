@@ -51,9 +51,7 @@ HELD = re.compile(r"    cdef (readonly |public )?(const )?(Py_buffer |[\w ]+\[[:
 
 @pytest.mark.parametrize(
     "source",
-    sorted(
-        path for path in Path(amps._core.__path__[0]).rglob("*.p*") if path.suffix in (".pyx", ".pxi", ".pxd")
-    ),
+    sorted(path for path in Path(amps._core.__path__[0]).rglob("*.p*") if path.suffix in (".pyx", ".pxi", ".pxd")),
     ids=lambda path: path.name,
 )
 def test_no_extension_type_has_a_buffer_that_the_collector_clears(source: Path) -> None:

@@ -129,9 +129,7 @@ def test_close_lets_running_handlers_finish_and_begins_no_more(logged_on: Logged
     connection.expect_close()
 
 
-def test_close_waits_no_longer_than_its_timeout(
-    logged_on: LoggedOn, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_close_waits_no_longer_than_its_timeout(logged_on: LoggedOn, caplog: pytest.LogCaptureFixture) -> None:
     client, connection = logged_on()
     gate = Gate()
     sub_id = consume(client, connection, gate, concurrency=2)

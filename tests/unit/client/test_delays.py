@@ -151,9 +151,7 @@ def test_client_72_wrong_delays(
     client, connection = logged_on(publish_store=MemoryPublishStore())
     calls: list[Callable[..., Any]] = [client.publish, client.delta_publish, client.publish_persisted]
     if not {"dellay", "filter"} & set(fields):
-        calls.append(
-            lambda topic, data, **fields: client.send(Command("publish", topic, data=data, **fields))
-        )
+        calls.append(lambda topic, data, **fields: client.send(Command("publish", topic, data=data, **fields)))
     aio = AsyncClient("aio", "tcp://h:1/amps/json")
     transaction = open_transaction()
     calls += [transaction.publish, aio.publish_nowait]
@@ -211,11 +209,7 @@ def test_client_73_the_asyncio_client_does_so_too() -> None:
             await client.publish("t", b"x", delay=7.5)
             await client.delta_publish("t", b"x", delay=7.5)
             client.publish_nowait("t", b"x", delay=7.5)
-            found = [
-                await peer.expect("publish"),
-                await peer.expect("delta_publish"),
-                await peer.expect("publish"),
-            ]
+            found = [await peer.expect("publish"), await peer.expect("delta_publish"), await peer.expect("publish")]
             for frame in found:
                 assert "delay" not in frame.header
                 assert before + 7.5 <= frame["not_before"] / 1000 <= time.time() + 7.501
@@ -231,9 +225,7 @@ def test_client_73_the_failed_write_handler_gets_the_time(logged_on: LoggedOn) -
     client.set_failed_write_handler(lambda message, reason: failed.append(message))
     client.publish("t", b"x", not_before=AT)
     frame = connection.expect("publish")
-    connection.send(
-        {"c": "ack", "a": "persisted", "status": "failure", "reason": "bad delay", "s": frame["s"]}
-    )
+    connection.send({"c": "ack", "a": "persisted", "status": "failure", "reason": "bad delay", "s": frame["s"]})
     wait_for(lambda: bool(failed))
     assert failed[0].not_before == AT.timestamp()
 
@@ -265,11 +257,7 @@ def test_client_77_a_delayed_return_is_sent_alone(logged_on: LoggedOn, options: 
     client.ack("q", "1|3|")
     client.flush_acks()
     found = [connection.expect("sow_delete") for _ in range(3)]
-    assert [(frame["bm"], frame.get("o")) for frame in found] == [
-        ("1|1|", None),
-        ("1|2|", options),
-        ("1|3|", None),
-    ]
+    assert [(frame["bm"], frame.get("o")) for frame in found] == [("1|1|", None), ("1|2|", options), ("1|3|", None)]
 
 
 def test_a_plain_client_has_templates_for_what_is_none(make_client: Callable[..., Client]) -> None:

@@ -133,12 +133,7 @@ def test_the_wheel_has_the_client_and_no_more(wheel: Path) -> None:
         names = contents.namelist()
         metadata = contents.read(next(name for name in names if name.endswith("/METADATA"))).decode()
     packages = {name.rpartition("/")[0] for name in names if not name.startswith("amps_server_client")}
-    assert {name for name in packages if name.count("/") < 2} == {
-        "amps",
-        "amps/client",
-        "amps/compat",
-        "amps/journal",
-    }
+    assert {name for name in packages if name.count("/") < 2} == {"amps", "amps/client", "amps/compat", "amps/journal"}
     assert {"amps/py.typed", "amps/client/py.typed", "amps/aio.py", "amps/client/aio/client.py"} <= set(names)
     assert all(name.endswith((".py", "py.typed")) for name in names if name.startswith("amps/"))
     sources = {f"amps/{path.relative_to(ROOT / 'amps')}" for path in (ROOT / "amps/client").rglob("*.py")}
@@ -158,19 +153,13 @@ def test_the_installed_client_publishes_and_subscribes(interpreter: Path, start_
 
 
 def test_the_installed_client_has_the_documented_names(interpreter: Path) -> None:
-    listed = run(
-        interpreter, "-c", "import amps.compat as AMPS; print(AMPS.Client.__name__, AMPS.HAClient.__name__)"
-    )
+    listed = run(interpreter, "-c", "import amps.compat as AMPS; print(AMPS.Client.__name__, AMPS.HAClient.__name__)")
     assert listed == "Client HAClient\n"
 
 
-def test_the_installed_client_names_the_package_that_it_lacks(
-    interpreter: Path, start_server: StartServer
-) -> None:
+def test_the_installed_client_names_the_package_that_it_lacks(interpreter: Path, start_server: StartServer) -> None:
     server = start_server()
-    assert run(
-        interpreter, "-c", WITHOUT_EXTRAS, f"tcp://127.0.0.1:{server.port()}/amps/json"
-    ).splitlines() == [
+    assert run(interpreter, "-c", WITHOUT_EXTRAS, f"tcp://127.0.0.1:{server.port()}/amps/json").splitlines() == [
         "to_pandas() needs the package pandas: pip install pandas",
         "to_arrow() needs the package pyarrow: pip install pyarrow",
         "bodies of the type msgpack need the package msgpack: pip install msgpack",

@@ -31,9 +31,7 @@ def public_names() -> Iterator[tuple[str, str]]:
 
 def classes() -> list[type]:
     found = {getattr(importlib.import_module(module), name) for module, name in public_names()}
-    return sorted(
-        (each for each in found if inspect.isclass(each)), key=lambda cls: (cls.__module__, cls.__name__)
-    )
+    return sorted((each for each in found if inspect.isclass(each)), key=lambda cls: (cls.__module__, cls.__name__))
 
 
 @functools.cache
@@ -134,10 +132,7 @@ def test_times_have_a_unit() -> None:
                 "timeout", "interval", "delay", "initial_delay", "maximum_delay", "sync_interval", "ack_timeout",
             }  # fmt: skip
             if times and "Not for this client" not in (function.__doc__ or ""):
-                texts = [
-                    function.__doc__ or "",
-                    *(base.__doc__ or "" for base in cls.__mro__ if base is not object),
-                ]
+                texts = [function.__doc__ or "", *(base.__doc__ or "" for base in cls.__mro__ if base is not object)]
                 told = any(re.search(r"\b(milli)?seconds\b", text, re.IGNORECASE) for text in texts)
                 assert told, f"{cls.__name__}.{name}: the unit of {', '.join(sorted(times))}"
 

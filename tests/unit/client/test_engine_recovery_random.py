@@ -59,9 +59,7 @@ class Server:
         self.commands.append(command)
         if frame.get("s") is not None:
             assert frame["s"] <= self.last + 1, f"a gap: {frame} after {self.last}"
-            assert "subscribe" not in self.commands or frame["s"] > self.last, (
-                "the store is sent first, and once"
-            )
+            assert "subscribe" not in self.commands or frame["s"] > self.last, "the store is sent first, and once"
             if frame["s"] > self.last:
                 self.last = frame["s"]
                 if command == "sow_delete":
@@ -93,9 +91,7 @@ class Server:
         for name, at in self.subscriptions.items():
             for n in range(at, len(self.log)):
                 body = self.log[n]
-                self.output += encode(
-                    {"c": "p", "t": "t", "sids": name, "bm": f"1|{n + 1}|", "l": len(body)}, body
-                )
+                self.output += encode({"c": "p", "t": "t", "sids": name, "bm": f"1|{n + 1}|", "l": len(body)}, body)
             self.subscriptions[name] = len(self.log)
 
 

@@ -134,9 +134,7 @@ def limited(kind: type) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [Client, HAClient, AsyncClient, AsyncHAClient, MessageStream, AsyncMessageStream],
-    ids=lambda k: k.__name__,
+    "kind", [Client, HAClient, AsyncClient, AsyncHAClient, MessageStream, AsyncMessageStream], ids=lambda k: k.__name__
 )
 def test_every_call_with_a_timeout_is_in_a_table(kind: type) -> None:
     assert "timeout" in SUBSCRIBE_KEYWORDS & QUERY_KEYWORDS
@@ -144,9 +142,7 @@ def test_every_call_with_a_timeout_is_in_a_table(kind: type) -> None:
     for of, calls in CONNECTING.items():
         if kind.__name__.removeprefix("Async") == of.__name__:
             tables |= set(calls)
-    known = tables | {
-        name.rpartition(".")[2] for name in NOT_A_LIMIT if name.rpartition(".")[0] in ("", kind.__name__)
-    }
+    known = tables | {name.rpartition(".")[2] for name in NOT_A_LIMIT if name.rpartition(".")[0] in ("", kind.__name__)}
     assert limited(kind) <= known
 
 
@@ -176,9 +172,7 @@ def opened(deaf: Deaf, kind: type[Client], stored: bool) -> tuple[Any, MessageSt
     if kind is Client:
         client = Client("me", deaf.uri, timeout=DEFAULT_S, **options)
     else:
-        client = HAClient(
-            "me", deaf.uri, timeout=DEFAULT_S, delay_strategy=FixedDelayStrategy(0.01), **options
-        )
+        client = HAClient("me", deaf.uri, timeout=DEFAULT_S, delay_strategy=FixedDelayStrategy(0.01), **options)
     opening = Outcome(client.open, (), {})
     answering = Outcome(deaf.serve, (deaf.accept(), True), {})
     opening.result()
@@ -195,10 +189,7 @@ def check(name: str, outcome: Outcome, *allowed: type[BaseException]) -> None:
     if name in RETURN and not allowed:
         assert outcome.error is None, (name, outcome.error)
     else:
-        assert isinstance(outcome.error, (TimedOutException, *allowed)) or name in RETURN, (
-            name,
-            outcome.error,
-        )
+        assert isinstance(outcome.error, (TimedOutException, *allowed)) or name in RETURN, (name, outcome.error)
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["plain", "stored"])
@@ -231,9 +222,7 @@ def test_calls_end_at_their_timeout_between_two_servers(deaf: Deaf, stored: bool
     check("close", Outcome(CALLS["close"], (client,), {}))
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind, calls in CONNECTING.items() for name in calls]
-)
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, calls in CONNECTING.items() for name in calls])
 def test_connecting_ends_at_its_timeout(deaf: Deaf, kind: type[Client], name: str) -> None:
     client: Any = kind("me", deaf.uri, timeout=DEFAULT_S)
     check(name, Outcome(CONNECTING[kind][name], (client,), {}))
@@ -256,9 +245,7 @@ async def ended(call: Call, target: Any) -> BaseException | None:
 
 
 def answer_only(peer: AsyncPeer, frame: Frame) -> None:
-    if frame["c"] == "logon" or (
-        frame["c"] == "subscribe" and frame.get("sub_id") == "s" and not frame.get("o")
-    ):
+    if frame["c"] == "logon" or (frame["c"] == "subscribe" and frame.get("sub_id") == "s" and not frame.get("o")):
         peer.acknowledge(frame)
 
 
@@ -302,16 +289,12 @@ def test_asyncio_calls_end_at_their_timeout(kind: type[AsyncClient], stored: boo
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind, calls in CONNECTING.items() for name in calls]
-)
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, calls in CONNECTING.items() for name in calls])
 def test_asyncio_connecting_ends_at_its_timeout(kind: type[Client], name: str) -> None:
     async def run() -> None:
         async with AsyncPeer() as peer:
             peer.answering = False
-            client: Any = (AsyncClient if kind is Client else AsyncHAClient)(
-                "me", peer.uri, timeout=DEFAULT_S
-            )
+            client: Any = (AsyncClient if kind is Client else AsyncHAClient)("me", peer.uri, timeout=DEFAULT_S)
             if name == "logon":
                 await client.connect()
                 assert type(await ended(lambda client: client.logon(**LIMIT), client)) is TimedOutException
@@ -320,3 +303,5 @@ def test_asyncio_connecting_ends_at_its_timeout(kind: type[Client], name: str) -
             await client.close()
 
     asyncio.run(run())
+
+

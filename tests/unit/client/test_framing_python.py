@@ -16,35 +16,15 @@ from amps.client.protocol import framing_python
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 BOTH = pytest.mark.parametrize("framing", [compiled, framing_python], ids=["compiled", "python"])
-SPELLINGS = [
-    *compiled.FIELD_NAMES,
-    "c",
-    "cid",
-    "a",
-    "t",
-    "f",
-    "o",
-    "bm",
-    "bs",
-    "order_by",
-    "k",
-    "e",
-    "s",
-    "x",
-    "pw",
-]
+SPELLINGS = [*compiled.FIELD_NAMES, "c", "cid", "a", "t", "f", "o", "bm", "bs", "order_by", "k", "e", "s", "x", "pw"]
 SPELLINGS += ["mt", "v", "ts", "lp", "l", "unknown", "u", "", "cmd\\u0041", "é"]
 SPACES = st.sampled_from(["", "", "", " ", "\t\r\n"])
-BARE = st.sampled_from(
-    ["0", "-1", "17", "00", "-", "--1", "9" * 20, "9" * 21, "-" + "9" * 20, "1.5", "1e3", "null"]
-)
+BARE = st.sampled_from(["0", "-1", "17", "00", "-", "--1", "9" * 20, "9" * 21, "-" + "9" * 20, "1.5", "1e3", "null"])
 WORDS = st.sampled_from(["true", "false", "True", "truex", "nan", "1-2", "1 2", ""])
 TEXTS = st.one_of(
     st.text(max_size=60),
     st.sampled_from(["12", "-12", "true", "false", "٣", "²", "a" * 31, "a" * 32, "a" * 33, "b" * 500]),
-    st.sampled_from(
-        ['\\"', "\\\\", "\\n", "\\u00e9", "\\ud83d\\ude00", "\\ud800", "\\x", "\\", "a" * 31 + "\\n"]
-    ),
+    st.sampled_from(['\\"', "\\\\", "\\n", "\\u00e9", "\\ud83d\\ude00", "\\ud800", "\\x", "\\", "a" * 31 + "\\n"]),
 )
 
 
@@ -116,30 +96,13 @@ def test_any_bytes_are_parsed_alike(payload: bytes) -> None:
 
 @pytest.mark.parametrize("name", compiled.FIELD_NAMES)
 def test_both_know_each_field_and_write_it_alike(name: str) -> None:
-    for value in (
-        "",
-        "text",
-        "12",
-        "true",
-        'quote"',
-        "line\n",
-        "é",
-        "\ud800",
-        0,
-        -7,
-        2**70,
-        True,
-        False,
-        None,
-    ):
+    for value in ("", "text", "12", "true", 'quote"', "line\n", "é", "\ud800", 0, -7, 2**70, True, False, None):
         assert built(framing_python, {name: value}) == built(compiled, {name: value})
     assert framing_python.FIELD_NAMES == compiled.FIELD_NAMES
 
 
 @PATIENT
-@given(
-    st.dictionaries(st.sampled_from(compiled.FIELD_NAMES), TEXTS | st.integers() | st.booleans() | st.none())
-)
+@given(st.dictionaries(st.sampled_from(compiled.FIELD_NAMES), TEXTS | st.integers() | st.booleans() | st.none()))
 def test_headers_are_built_alike(fields: dict[str, Any]) -> None:
     for body in (b"body", bytearray(b"body")):
         assert built(framing_python, fields, body) == built(compiled, fields, body)
@@ -168,12 +131,7 @@ def test_the_limits_are_the_same() -> None:
 def test_a_malformed_header_of_the_largest_size_is_refused_in_linear_time(framing: ModuleType) -> None:
     """A backtracking scanner would need hours for these."""
     size = compiled.MAX_HEADER_BYTES
-    for payload in (
-        b'{"f":"' + b"x" * size,
-        b'{"f":"' + b"\\n" * size,
-        b'{"' + b"\\\\" * size,
-        b"{" + b" " * size,
-    ):
+    for payload in (b'{"f":"' + b"x" * size, b'{"f":"' + b"\\n" * size, b'{"' + b"\\\\" * size, b"{" + b" " * size):
         assert parsed(framing, payload)[0] == "error"
 
 
@@ -210,18 +168,12 @@ def test_frames_are_cut_alike_from_any_pieces(
 
 @pytest.mark.parametrize(
     ("value", "module"),
-    [
-        (None, "amps._core.wire.framing"),
-        ("0", "amps._core.wire.framing"),
-        ("1", "amps.client.protocol.framing_python"),
-    ],
+    [(None, "amps._core.wire.framing"), ("0", "amps._core.wire.framing"), ("1", "amps.client.protocol.framing_python")],
 )
 def test_the_environment_selects_the_module(value: str | None, module: str) -> None:
     environment = {name: text for name, text in os.environ.items() if name != "AMPS_PURE_PYTHON"}
     environment |= {} if value is None else {"AMPS_PURE_PYTHON": value}
-    code = (
-        "import amps.client.protocol.framing as f; print(f.FrameDecoder.__module__, f.HeaderError.__module__)"
-    )
+    code = "import amps.client.protocol.framing as f; print(f.FrameDecoder.__module__, f.HeaderError.__module__)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, check=True
     )

@@ -39,10 +39,7 @@ DIFFERENCES = {
         " seconds.",
         "does, and end all handler tasks; … coroutine … seconds; then they are cancelled.",
     ),
-    "Client.consume": (
-        "threads; one runs as other handlers do.",
-        "tasks if the handler is a coroutine function.",
-    ),
+    "Client.consume": ("threads; one runs as other handlers do.", "tasks if the handler is a coroutine function."),
     "Client.disconnect": ("In this time it also waits for a running handler, at most 5 s.", ""),
     "Client.logon": ("seconds,", "cancelled, … seconds"),
     "Client.publish": (
@@ -113,10 +110,7 @@ def test_parameters_defaults_and_annotations_are_the_same(one: type, other: type
         for signature in signatures
     ]
     assert described[0] == described[1]
-    returned = [
-        same(str(signature.return_annotation).replace("AsyncIterator", "Iterator"))
-        for signature in signatures
-    ]
+    returned = [same(str(signature.return_annotation).replace("AsyncIterator", "Iterator")) for signature in signatures]
     assert returned[0] == returned[1]
 
 
@@ -134,9 +128,7 @@ def test_what_waits_is_awaited(one: type, other: type, name: str) -> None:
 @pytest.mark.parametrize(("one", "other", "name"), CALLS, ids=NAMES)
 def test_docstrings_say_the_same(one: type, other: type, name: str) -> None:
     """The differences that are intended are listed, so that a change of one is a change of both."""
-    texts = [
-        same(inspect.getdoc(function_of(inspect.getattr_static(kind, name))) or "") for kind in (one, other)
-    ]
+    texts = [same(inspect.getdoc(function_of(inspect.getattr_static(kind, name))) or "") for kind in (one, other)]
     assert texts[0]
     assert texts[1]
     words = [text.split() for text in texts]
@@ -147,9 +139,7 @@ def test_docstrings_say_the_same(one: type, other: type, name: str) -> None:
             gone.append(" ".join(words[0][a:b]))
             new.append(" ".join(words[1][c:d]))
     differences = (" … ".join(filter(None, gone)), " … ".join(filter(None, new)))
-    assert differences == DIFFERENCES.get(
-        function_of(inspect.getattr_static(one, name)).__qualname__, ("", "")
-    )
+    assert differences == DIFFERENCES.get(function_of(inspect.getattr_static(one, name)).__qualname__, ("", ""))
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS[:2])
@@ -170,3 +160,4 @@ def test_the_arguments_that_an_haclient_passes_on_are_those_of_a_client() -> Non
 
     taken = set(inspect.signature(Client.__init__).parameters) - {"self", "name", "uri"}
     assert set(ClientArgs.__annotations__) == taken
+

@@ -16,14 +16,7 @@ from tests.unit.client.aio_peer import AsyncPeer
 from tests.unit.client.peer import Connection, ScriptedPeer, encode, in_background
 from tests.unit.client.talk import log_on, synchronise, wait_for
 
-KINDS = [
-    SystemExit,
-    KeyboardInterrupt,
-    GeneratorExit,
-    asyncio.CancelledError,
-    pytest.fail.Exception,
-    ValueError,
-]
+KINDS = [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, pytest.fail.Exception, ValueError]
 COUNT = 10
 
 
@@ -101,9 +94,7 @@ def test_an_acknowledgement_that_fails_is_reported(
     client, errors, bodies = make_client(auto_ack=True), list[BaseException](), list[str]()
     connection = log_on(client, peer)
     client.set_exception_listener(errors.append)
-    with in_background(
-        client.subscribe, "t", sub_id="s", handler=lambda message: bodies.append(message.text)
-    ):
+    with in_background(client.subscribe, "t", sub_id="s", handler=lambda message: bodies.append(message.text)):
         connection.ack(connection.expect("subscribe"), opts="max_backlog=20")
 
     def ack(self: Client, *arguments: Any, **options: Any) -> None:
@@ -156,9 +147,7 @@ async def run_async(kind: type[BaseException], coroutine: bool, caught: list[Bas
 
 @pytest.mark.parametrize("coroutine", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_client_25_any_exception_of_a_handler_in_the_event_loop(
-    kind: type[BaseException], coroutine: bool
-) -> None:
+def test_client_25_any_exception_of_a_handler_in_the_event_loop(kind: type[BaseException], coroutine: bool) -> None:
     """It is reported. `sys.exit` and Ctrl-C end the loop, which then may go on without a loss."""
     caught, loop = list[BaseException](), asyncio.new_event_loop()
     ends = issubclass(kind, SystemExit | KeyboardInterrupt)

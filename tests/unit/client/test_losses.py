@@ -217,9 +217,7 @@ def test_client_19_5_asyncio_a_publish_before_the_logon_is_refused() -> None:
 
     async def run() -> None:
         async with AsyncPeer() as peer:
-            client = AsyncHAClient(
-                "me", peer.uri, delay_strategy=FixedDelayStrategy(0), attempt_timeout=WAIT_S
-            )
+            client = AsyncHAClient("me", peer.uri, delay_strategy=FixedDelayStrategy(0), attempt_timeout=WAIT_S)
             await client.open()
             peer.answering = False
             peer.kill()

@@ -20,7 +20,9 @@ from amps.client.payloads.codecs import codec_for
 
 PARTS = st.lists(st.binary(max_size=40), max_size=6)
 VALUES = st.text(st.characters(exclude_characters="\x01", exclude_categories=["Cs"]), max_size=20)
-NAMES = st.text(st.characters(exclude_characters="\x01=", exclude_categories=["Cs"]), min_size=1, max_size=10)
+NAMES = st.text(
+    st.characters(exclude_characters="\x01=", exclude_categories=["Cs"]), min_size=1, max_size=10
+)
 
 
 def test_client_65_parts_and_payload_of_a_composite_message() -> None:

@@ -78,11 +78,7 @@ def test_malformed_text_is_refused(text: bytes) -> None:
 
 
 def test_floats_that_json_lacks_are_null() -> None:
-    assert (
-        dumps_without_orjson([math.nan, math.inf, 1.5])
-        == dumps([math.nan, math.inf, 1.5])
-        == b"[null,null,1.5]"
-    )
+    assert dumps_without_orjson([math.nan, math.inf, 1.5]) == dumps([math.nan, math.inf, 1.5]) == b"[null,null,1.5]"
 
 
 ALONE = """

@@ -93,21 +93,11 @@ def test_a_dataclass_comes_back_as_it_was_published(message_type: str, value: Or
 
 
 def test_bodies_have_documented_forms() -> None:
-    value = {
-        "d": Decimal("1.10"),
-        "b": b"\x00\xff",
-        "s": {1},
-        "e": Side.SELL,
-        "p": Point(1),
-        "u": UUID(UUID_TEXT),
-    }
+    value = {"d": Decimal("1.10"), "b": b"\x00\xff", "s": {1}, "e": Side.SELL, "p": Point(1), "u": UUID(UUID_TEXT)}
     assert codec_for("json").encode(value) == (
         b'{"d":"1.10","b":"AP8=","s":[1],"e":"sell","p":{"x":1,"y":0},"u":"%b"}' % UUID_TEXT.encode()
     )
-    assert (
-        codec_for("nvfix").encode({"yes": True, "no": None, "d": date(2024, 3, 1)})
-        == b"yes=Y\x01d=2024-03-01\x01"
-    )
+    assert codec_for("nvfix").encode({"yes": True, "no": None, "d": date(2024, 3, 1)}) == b"yes=Y\x01d=2024-03-01\x01"
 
 
 @dataclass
@@ -290,9 +280,7 @@ def test_pydantic_models() -> None:
     assert decode_body(codec_for("json"), body, Outer) == value
     inner = Inner(price=Decimal("2"), raw=b"\xff")
     assert decode_body(codec_for("bson"), codec_for("bson").encode(inner), Inner) == inner
-    assert decode_body(codec_for("json"), codec_for("json").encode([Inner(price=1)]), list[Inner]) == [
-        Inner(price=1)
-    ]
+    assert decode_body(codec_for("json"), codec_for("json").encode([Inner(price=1)]), list[Inner]) == [Inner(price=1)]
     with pytest.raises(DecodeError) as caught:
         decode_body(codec_for("json"), b'{"orderId":1,"when":"2024-03-01T00:00:00Z","inner":[{}]}', Outer)
     assert caught.value.path == "inner[0].price"

@@ -35,9 +35,7 @@ class Route:
         self.owner = Owner(message_type)
 
 
-def messages(
-    *bodies: Any, message_type: str = "json", header: str = '"c":"p","t":"x","bm":"1|2|"'
-) -> list[Message]:
+def messages(*bodies: Any, message_type: str = "json", header: str = '"c":"p","t":"x","bm":"1|2|"') -> list[Message]:
     """Messages with bodies; other values than bytes are encoded."""
     route = Route(message_type)
     return [
@@ -147,9 +145,7 @@ def test_a_missing_package_is_named_before_a_message_is_read(
 
 def test_the_client_imports_neither_package() -> None:
     code = "import sys, amps.client; print([m for m in ('pandas', 'pyarrow', 'asyncio') if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -57,9 +57,7 @@ def test_with_a_store_a_conflated_acknowledgement_is_enough(
     logged_on: LoggedOn, kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "s"
-    client, connection = logged_on(
-        publish_store=MemoryPublishStore() if kind == "memory" else FilePublishStore(path)
-    )
+    client, connection = logged_on(publish_store=MemoryPublishStore() if kind == "memory" else FilePublishStore(path))
     assert client.publish("t", b"before") == 1
     connection.expect("publish")
     call = Outcome(client.publish_persisted, ("t", b"x"), {})

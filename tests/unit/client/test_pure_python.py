@@ -32,18 +32,7 @@ def test_the_client_passes_its_tests_in_pure_python() -> None:
     assert chosen.stdout == "False amps.client.protocol.framing_python False\n", chosen.stderr
     tests = [*sorted(HERE.glob("test_engine_*.py")), HERE / "test_aio.py", HERE / "test_aio_streams.py"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            *map(str, tests),
-        ],
+        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *map(str, tests)],
         cwd=REPOSITORY,
         env=environment,
         capture_output=True,

@@ -227,12 +227,7 @@ def failure(client: Client, connection: Connection, *, body: bytes | None) -> Ba
 def test_client_50_what_is_no_recovery_point_is_refused(logged_on: LoggedOn) -> None:
     client, connection = logged_on()
     assert isinstance(failure(client, connection, body=None), InvalidTopicException)
-    for body in (
-        b"{",
-        b"[]",
-        b'{"clientName":"me","subId":"S"}',
-        b'{"clientName":"me","subId":"S","bookmark":1}',
-    ):
+    for body in (b"{", b"[]", b'{"clientName":"me","subId":"S"}', b'{"clientName":"me","subId":"S","bookmark":1}'):
         error = failure(client, connection, body=body)
         assert isinstance(error, StoreException), body
         assert TOPIC in str(error)

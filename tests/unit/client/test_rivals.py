@@ -82,9 +82,7 @@ def test_a_publisher_gives_up_a_name_that_is_taken_again_and_again(
     rival = threading.Thread(target=take_the_name)
     rival.start()
     try:
-        with pytest.raises(
-            PublishFailed, match=r"named 'one-name-for-two' ended .* messages are acknowledged"
-        ):
+        with pytest.raises(PublishFailed, match=r"named 'one-name-for-two' ended .* messages are acknowledged"):
             publish_without_end(publisher)
     finally:
         over.set()

@@ -56,9 +56,7 @@ def read(traffic: ModuleType, chunks: list[bytes], routes: dict[bytes, Route]) -
 
     def note(events: list[Deliver]) -> None:
         for event in events:
-            seen.extend(
-                (event.route.name, m.topic, m.bookmark, m.data, bytes(m.view)) for m in event.messages
-            )
+            seen.extend((event.route.name, m.topic, m.bookmark, m.data, bytes(m.view)) for m in event.messages)
         events.clear()
 
     for chunk in chunks:
@@ -93,16 +91,7 @@ STREAM = [
 @BOTH
 def test_a_known_subscription_gets_messages_and_the_engine_the_rest(traffic: ModuleType) -> None:
     seen = read(traffic, [b"".join(STREAM)], ROUTES)
-    assert [one[0] for one in seen] == [
-        "one",
-        "one",
-        "two",
-        *["engine"] * 3,
-        "one",
-        "engine",
-        "engine",
-        "two",
-    ]
+    assert [one[0] for one in seen] == ["one", "one", "two", *["engine"] * 3, "one", "engine", "engine", "two"]
     assert seen[0] == ("one", "orders", "1|2|", b"a", b"a")
     assert seen[-1][3] == b"e" * 5000
     assert seen[4] == ("engine", publish("unknown", b"c")[4:])
@@ -176,10 +165,7 @@ fields = st.fixed_dictionaries(
 )
 
 
-@given(
-    st.lists(st.tuples(fields, st.binary(max_size=40)), max_size=8),
-    st.lists(st.integers(0, 2000), max_size=6),
-)
+@given(st.lists(st.tuples(fields, st.binary(max_size=40)), max_size=8), st.lists(st.integers(0, 2000), max_size=6))
 def test_both_read_any_stream_alike_and_as_the_general_parser(
     content: list[tuple[dict[str, Any], bytes]], cuts: list[int]
 ) -> None:
@@ -387,9 +373,7 @@ def test_publish_with_numbers_keeps_what_it_sends() -> None:
     assert box.log is not None
     box.log.raise_next(99)
     assert [done(box.publish("orders", b"%d" % at)) for at in range(3)] == [99, 100, 101]
-    frames = [
-        frame(b"%d" % at, cmd="publish", topic="orders", ack_type="persisted", seq=99 + at) for at in range(3)
-    ]
+    frames = [frame(b"%d" % at, cmd="publish", topic="orders", ack_type="persisted", seq=99 + at) for at in range(3)]
     assert b"".join(box.take()) == b"".join(frames)
     assert [box.log.frame(99 + at) for at in range(3)] == frames
 

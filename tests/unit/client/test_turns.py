@@ -198,9 +198,7 @@ class Persisting(ScriptedPeer):
 
 
 @pytest.mark.parametrize("store", ["FilePublishStore", "MemoryPublishStore"])
-def test_interrupts_at_any_time_lose_no_message_and_leave_the_client_usable(
-    store: str, tmp_path: Any
-) -> None:
+def test_interrupts_at_any_time_lose_no_message_and_leave_the_client_usable(store: str, tmp_path: Any) -> None:
     """Each connection gets the numbers in order; one may come twice in a row. None is stored but never sent."""
     arguments = f"{str(tmp_path / 's')!r}, segment_bytes=2**20" if store == "FilePublishStore" else ""
     code = INTERRUPTED.format(store=store, arguments=arguments)

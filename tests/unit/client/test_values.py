@@ -392,9 +392,7 @@ def test_msgpack_and_raw_codecs() -> None:
     with pytest.raises(ValueError, match="negative"):
         codec_for("fix").encode({-1: "x"})
     for key in ("id", None):
-        with pytest.raises(
-            ValueError, match=f"a fix body has numbers for keys, not {key!r}; names are for nvfix"
-        ):
+        with pytest.raises(ValueError, match=f"a fix body has numbers for keys, not {key!r}; names are for nvfix"):
             codec_for("fix").encode({key: "x"})
 
 

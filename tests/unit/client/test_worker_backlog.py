@@ -7,9 +7,7 @@ from amps.client.workers.backlog import Backlog, Held
 
 def arriving(number: int) -> Message:
     header = b'{"c":"p","t":"Q","bm":"1|%d|","lp":"0"}' % number
-    return Message.parsed(
-        header, {"c": "p", "cmd": "p", "topic": "Q", "bookmark": f"1|{number}|"}, len(header)
-    )
+    return Message.parsed(header, {"c": "p", "cmd": "p", "topic": "Q", "bookmark": f"1|{number}|"}, len(header))
 
 
 def taken(backlog: Backlog) -> Held:

@@ -57,9 +57,7 @@ class Running(threading.Thread):
         assert not self.is_alive()
 
 
-def worker(
-    peer: ScriptedPeer, handler: Callable[[Message], Any] = lambda message: None, **settings: Any
-) -> Worker:
+def worker(peer: ScriptedPeer, handler: Callable[[Message], Any] = lambda message: None, **settings: Any) -> Worker:
     return Worker(peer.uri, "Q", handler, **{"heartbeat": None, "drain_timeout": 0.2, **settings})
 
 
@@ -135,9 +133,7 @@ def test_client_worker_ends_in_time_although_the_server_does_not_answer(
     assert [connection.expect()["c"] for _ in range(2)].count("sow_delete") == 1
 
 
-def test_client_worker_ends_at_the_second_signal_although_the_server_does_not_answer(
-    peer: ScriptedPeer,
-) -> None:
+def test_client_worker_ends_at_the_second_signal_although_the_server_does_not_answer(peer: ScriptedPeer) -> None:
     settings = worker(peer, drain_timeout=1000)._settings
     running = Running(Runner(settings))
     connection, _ = subscribed(peer)
@@ -159,9 +155,7 @@ def program(tmp_path: Path, text: str, *arguments: str) -> "subprocess.Popen[byt
     script = tmp_path / "program.py"
     script.write_text(text)
     return subprocess.Popen(
-        [sys.executable, "-P", str(script), *arguments],
-        env={"PYTHONPATH": package_path()},
-        stderr=subprocess.PIPE,
+        [sys.executable, "-P", str(script), *arguments], env={"PYTHONPATH": package_path()}, stderr=subprocess.PIPE
     )
 
 
@@ -178,9 +172,7 @@ def test_client_worker_tells_that_the_guard_is_missing(tmp_path: Path) -> None:
     assert b'the program needs the guard `if __name__ == "__main__":`' in errors.splitlines()[-1]
 
 
-def test_client_worker_with_processes_refuses_a_topic_that_is_no_queue(
-    peer: ScriptedPeer, tmp_path: Path
-) -> None:
+def test_client_worker_with_processes_refuses_a_topic_that_is_no_queue(peer: ScriptedPeer, tmp_path: Path) -> None:
     process = program(
         tmp_path,
         "import sys\nfrom amps.client import Worker\n"

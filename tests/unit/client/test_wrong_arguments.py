@@ -12,29 +12,13 @@ URI = "tcp://h:1/amps/json"
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "heartbeat": ({"heartbeat": "a"}, TypeError, "heartbeat must be a number of seconds or None: 'a'"),
     "no heartbeat": ({"heartbeat": 0}, ValueError, "heartbeat must be positive: 0"),
-    "heartbeat_timeout": (
-        {"heartbeat_timeout": float("nan")},
-        TypeError,
-        "heartbeat_timeout must be a number",
-    ),
+    "heartbeat_timeout": ({"heartbeat_timeout": float("nan")}, TypeError, "heartbeat_timeout must be a number"),
     "timeout": ({"timeout": -1}, ValueError, "timeout cannot be negative: -1"),
     "ack_timeout": ({"ack_timeout": "x"}, TypeError, "ack_timeout must be a number"),
-    "publish_store": (
-        {"publish_store": "path"},
-        TypeError,
-        "publish_store must be an object with .* not str",
-    ),
+    "publish_store": ({"publish_store": "path"}, TypeError, "publish_store must be an object with .* not str"),
     "bookmark_store": ({"bookmark_store": 5}, TypeError, "bookmark_store must be an object with .* not int"),
-    "subscription_manager": (
-        {"subscription_manager": 5},
-        TypeError,
-        "subscription_manager must be an object",
-    ),
-    "authenticator": (
-        {"authenticator": "secret"},
-        TypeError,
-        "authenticator must be an object with .* not str",
-    ),
+    "subscription_manager": ({"subscription_manager": 5}, TypeError, "subscription_manager must be an object"),
+    "authenticator": ({"authenticator": "secret"}, TypeError, "authenticator must be an object with .* not str"),
     "codec": ({"codec": 5}, TypeError, "codec must be an object with .* not int"),
     "tls": ({"tls": True}, TypeError, "tls must be an object with .* not bool"),
     "logger": ({"logger": "x"}, TypeError, "logger must be an object with .* not str"),

@@ -51,9 +51,7 @@ def sent(connection: Connection, call: Callable[..., Any], *arguments: Any, **na
 
 def fields(frame: Frame) -> dict[str, Any]:
     """The header without the generated ids and the acknowledgement types that the library adds."""
-    return {
-        name: value for name, value in frame.header.items() if name not in ("cid", "sub_id", "query_id", "a")
-    }
+    return {name: value for name, value in frame.header.items() if name not in ("cid", "sub_id", "query_id", "a")}
 
 
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]] = [
@@ -207,9 +205,7 @@ def test_the_failed_write_handler_gets_message_and_reason(peer: ScriptedPeer) ->
     assert client.publish("t", "x") == 1
     frame = connection.expect("publish")
     assert client.get_unpersisted_count() == 1
-    connection.send(
-        {"c": "ack", "a": "persisted", "s": frame["s"], "status": "failure", "reason": "not entitled"}
-    )
+    connection.send({"c": "ack", "a": "persisted", "s": frame["s"], "status": "failure", "reason": "not entitled"})
     wait_for(lambda: failed == [("x", "not entitled")])
     client.close()
 
@@ -269,10 +265,7 @@ def test_settings_before_and_after_connecting(peer: ScriptedPeer) -> None:
     with in_background(client.logon, 10000, None, "ack_conflation=50ms,"):
         connection = peer.accept()
         frame = connection.expect("logon")
-        assert (frame["x"], frame["opts"] if "opts" in frame.header else frame["o"]) == (
-            "abc=",
-            "ack_conflation=50ms",
-        )
+        assert (frame["x"], frame["opts"] if "opts" in frame.header else frame["o"]) == ("abc=", "ack_conflation=50ms")
         connection.ack(frame, version="1.2.3.4")
     assert connection.expect("heartbeat").header.get("o", connection) in ("start,5",)
     assert client.get_server_version() == "1.2.3.4"

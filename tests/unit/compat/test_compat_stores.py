@@ -134,9 +134,7 @@ def test_client_3_2_closing_a_client_closes_its_stores(
         kept.append((client, store))
 
 
-def test_client_3_2_a_handler_that_closes_its_client_closes_the_stores(
-    tmp_path: Path, peer: ScriptedPeer
-) -> None:
+def test_client_3_2_a_handler_that_closes_its_client_closes_the_stores(tmp_path: Path, peer: ScriptedPeer) -> None:
     """client.md §3.2: they are closed when the connection has ended, and the receive thread needs them no more."""
     store = AMPS.PublishStore(tmp_path / "p")
     client = AMPS.Client("me")

@@ -300,7 +300,4 @@ def test_a_documented_program_runs_with_its_import_changed(title: str, server: A
     program = PROGRAMS[title].replace("import AMPS", "import amps.compat as AMPS", 1)
     if "AMPS, " in program:
         program = program.replace("as AMPS, ", "as AMPS\nimport ", 1)
-    exec(
-        compile(program, title, "exec"),
-        {"uri": server.uri(), "name": title.replace(" ", "-").replace(",", "")},
-    )
+    exec(compile(program, title, "exec"), {"uri": server.uri(), "name": title.replace(" ", "-").replace(",", "")})

@@ -19,21 +19,13 @@ ORDER = (
 """Each sub-package imports only those before it."""
 HEADERS_ONLY = {"columns": {"messages"}}
 """Sub-packages of which others use only C headers."""
-LAYOUTS = {
-    "shm/memory.pxd",
-    "journal/record.pxd",
-    "journal/queue_records.pxd",
-    "journal/index.pxd",
-    "queues/slots.pxd",
-}
+LAYOUTS = {"shm/memory.pxd", "journal/record.pxd", "journal/queue_records.pxd", "journal/index.pxd", "queues/slots.pxd"}
 IMPORT = re.compile(r"^ *from amps\._core\.(\w+)\.(\w+) (cimport|import) ", re.MULTILINE)
 MODULES = sorted(path.relative_to(CORE).as_posix() for path in CORE.glob("*/*.pyx"))
 
 
 def sources(package: str) -> list[Path]:
-    return [
-        path for path in (CORE / package).iterdir() if path.suffix in (".pyx", ".pxi", ".pxd", ".py", ".pyi")
-    ]
+    return [path for path in (CORE / package).iterdir() if path.suffix in (".pyx", ".pxi", ".pxd", ".py", ".pyi")]
 
 
 def taken_in(module: Path) -> set[Path]:
@@ -47,9 +39,7 @@ def taken_in(module: Path) -> set[Path]:
         found.add(path)
         text = path.read_text()
         left += [path.parent / name for name in re.findall(r'^include "([^"]+)"', text, re.MULTILINE)]
-        left += [
-            CORE / room / f"{name}.pxd" for room, name, verb in IMPORT.findall(text) if verb == "cimport"
-        ]
+        left += [CORE / room / f"{name}.pxd" for room, name, verb in IMPORT.findall(text) if verb == "cimport"]
     return found
 
 
@@ -62,9 +52,7 @@ def test_every_sub_package_is_known() -> None:
 def test_imports_between_sub_packages_point_one_way(package: str) -> None:
     may = set(ORDER[: ORDER.index(package) + 1])
     imported = {
-        (path.name, room)
-        for path in sources(package)
-        for room, _name, _verb in IMPORT.findall(path.read_text())
+        (path.name, room) for path in sources(package) for room, _name, _verb in IMPORT.findall(path.read_text())
     }
     assert {one for one in imported if one[1] not in may} == set()
 
@@ -89,9 +77,7 @@ def test_modules_that_rely_on_a_layout_declare_it(module: str) -> None:
 
 
 def test_a_module_of_another_layout_is_refused() -> None:
-    with pytest.raises(
-        ImportError, match=r"amps\._core\.other and amps\._core\.shm\.memory were built from different"
-    ):
+    with pytest.raises(ImportError, match=r"amps\._core\.other and amps\._core\.shm\.memory were built from different"):
         require_layout("amps._core.other", 1)
 
 

@@ -105,8 +105,7 @@ def test_a_message_delayed_again_waits_for_the_new_time(queues: SharedQueues) ->
 
 
 @pytest.mark.parametrize(
-    ("delayed", "expires", "width", "size"),
-    [(False, False, 0, 24), (False, True, 1, 40), (True, True, 2, 48)],
+    ("delayed", "expires", "width", "size"), [(False, False, 0, 24), (False, True, 1, 40), (True, True, 2, 48)]
 )
 def test_copies_have_the_width_that_they_need(
     queues: SharedQueues, delayed: bool, expires: bool, width: int, size: int

@@ -37,9 +37,7 @@ class Crowd:
             self.enter(1, delay_ns=1)
             self.tick(1)
 
-    def enter(
-        self, count: int, delay_ns: int = 0, lifetime_s: int | None = None, barriers: bool = False
-    ) -> None:
+    def enter(self, count: int, delay_ns: int = 0, lifetime_s: int | None = None, barriers: bool = False) -> None:
         """Publish messages with delays of 1 to `delay_ns`."""
         for _ in range(count):
             self.position += 8 * self.chance.randrange(1, 50)

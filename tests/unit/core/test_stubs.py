@@ -17,16 +17,7 @@ import amps._core
 
 DIRECTORY = Path(amps._core.__path__[0])
 MODULES = sorted({f"{path.parent.name}.{path.name.partition('.')[0]}" for path in DIRECTORY.glob("*/*.so")})
-INTEGER_TYPES = {
-    "int",
-    "int64_t",
-    "uint8_t",
-    "uint16_t",
-    "uint32_t",
-    "uint64_t",
-    "unsigned long long",
-    "Py_ssize_t",
-}
+INTEGER_TYPES = {"int", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "unsigned long long", "Py_ssize_t"}
 # Py_TPFLAGS_HEAPTYPE: set for classes made at run time, which have a dictionary; not for extension classes.
 HEAP_TYPE = 1 << 9
 # (type, name) of each parameter; the name of an optional one ends in `=`.

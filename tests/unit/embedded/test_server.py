@@ -104,9 +104,7 @@ def test_nothing_is_left_behind() -> None:
     with server:
         directory, session = server.directory, first_pid(server)
         assert directory.is_dir()
-        wait_until(
-            lambda: "00-0015" in server.output, 20, lambda: server.output
-        )  # another process writes the log
+        wait_until(lambda: "00-0015" in server.output, 20, lambda: server.output)  # another process writes the log
         with pytest.raises(ServerError, match="runs already"):
             server.start()
     assert not directory.exists()
@@ -300,9 +298,7 @@ def test_a_forked_child_does_not_end_its_parents_server() -> None:
             client.flush()
 
 
-def test_the_environment_of_the_test_is_that_of_the_server(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_environment_of_the_test_is_that_of_the_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It may change between two starts, although both servers come from one process."""
     for name in ("a", "b"):
         runtime = tmp_path / name

@@ -70,11 +70,7 @@ class Stage:
         connection.close()
 
     def run(
-        self,
-        carry_out: Callable[[Command], Coroutine[None, None, None]],
-        *,
-        holds: bool = True,
-        **header: Any,
+        self, carry_out: Callable[[Command], Coroutine[None, None, None]], *, holds: bool = True, **header: Any
     ) -> Coroutine[None, None, None]:
         session: Any = self.session
         worker: Any = self.worker

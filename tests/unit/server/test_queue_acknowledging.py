@@ -217,12 +217,7 @@ def test_queue_acks_stay_in_order_during_a_lookup(consumer: Consumer) -> None:
     assert [len(each.entries) for each in taken] == [300]
     consumer.answer(*taken)
     taken += consumer.taken()
-    assert [(len(each.entries), each.entries[0].sequence) for each in taken] == [
-        (300, 1),
-        (1, 1),
-        (1, 4),
-        (1, 2),
-    ]
+    assert [(len(each.entries), each.entries[0].sequence) for each in taken] == [(300, 1), (1, 1), (1, 4), (1, 2)]
 
 
 def test_queue_ack_without_room_in_the_core(consumer: Consumer) -> None:
@@ -402,9 +397,7 @@ commands = st.lists(st.tuples(fields, st.sampled_from([b"", b"", b"", b"{}"])), 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(commands)
-def test_queue_ack_the_fast_path_gives_the_result_of_the_general_one(
-    sent: list[tuple[dict[str, Any], bytes]],
-) -> None:
+def test_queue_ack_the_fast_path_gives_the_result_of_the_general_one(sent: list[tuple[dict[str, Any], bytes]]) -> None:
     """For any commands, the ingress passes on by itself the same records that Python would pass on."""
     outcomes = []
     for short in (True, False):

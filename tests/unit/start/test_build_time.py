@@ -120,9 +120,7 @@ def test_only_changed_modules_are_built_and_all_of_them_for_another_kind_of_buil
         done = setup(sources, "build_ext", "--inplace", kind=kind)
         assert done.returncode == 0, done.stderr
         modules = {path.name.partition(".")[0]: path for path in (sources / "build").rglob("*.o")}
-        return {name for name, path in modules.items() if path.stat().st_mtime_ns != before.get(name)} - {
-            "_cython"
-        }
+        return {name for name, path in modules.items() if path.stat().st_mtime_ns != before.get(name)} - {"_cython"}
 
     assert built("develop") == {"one", "two"}
     assert built("develop") == set()

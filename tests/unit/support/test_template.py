@@ -18,9 +18,7 @@ def fork(template: Template, directory: Path) -> tuple[Forked, Path]:
     config = server.directory / "config.xml"
     config.write_text(server.config_xml())
     with (server.directory / "said").open("wb") as said:
-        return template.fork(
-            server.directory, config, said.fileno(), said.fileno()
-        ), server.directory / "said"
+        return template.fork(server.directory, config, said.fileno(), said.fileno()), server.directory / "said"
 
 
 def test_the_end_of_a_server_is_reported(tmp_path: Path) -> None:

@@ -69,10 +69,7 @@ def test_links_with_a_target(tmp_path: Path, text: str) -> None:
         ("[`a`](docs/nowhere)\n", "README.md:1: docs/nowhere: there is no docs/nowhere"),
         ("![a](docs/a.png)\n", "README.md:1: docs/a.png: there is no docs/a.png"),
         ("[a][b]\n\n[b]: nowhere.md\n", "README.md:3: nowhere.md: there is no nowhere.md"),
-        (
-            "[a](docs/other.md#thrice)\n",
-            "README.md:1: docs/other.md#thrice: docs/other.md has no heading #thrice",
-        ),
+        ("[a](docs/other.md#thrice)\n", "README.md:1: docs/other.md#thrice: docs/other.md has no heading #thrice"),
         ("[a](docs/other.md#no-heading)\n", "docs/other.md has no heading #no-heading"),
         ("[a](#own)\n", "README.md:1: #own: README.md has no heading #own"),
         ("[a](docs/a%20file.txt#there)\n", "docs/a file.txt has no heading #there"),

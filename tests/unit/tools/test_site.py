@@ -28,8 +28,6 @@ def test_each_document_outside_of_docs_is_added_to_the_site() -> None:
 def test_each_document_that_a_page_links_to_is_a_page() -> None:
     """`make docs` fails otherwise."""
     pages = {CHECKOUT / name for name in ROOT_DOCUMENTS | ELSEWHERE} | set((CHECKOUT / "docs").rglob("*.md"))
-    targets = {
-        (page.parent / target).resolve() for page in pages for target in LINK.findall(page.read_text())
-    }
+    targets = {(page.parent / target).resolve() for page in pages for target in LINK.findall(page.read_text())}
     assert len(targets) > 30
     assert targets <= pages

@@ -201,14 +201,7 @@ def test_client_34_threads_keep_the_order(tmp_path: Path, logged_on: LoggedOn, k
 
 def test_a_full_disk_loses_nothing_and_publishing_goes_on(tmp_path: Path, peer: ScriptedPeer) -> None:
     """A real file system of 1 MiB, mounted in a namespace of its own; skipped where that is not allowed."""
-    mounted = [
-        "unshare",
-        "-Urm",
-        "sh",
-        "-c",
-        'mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"',
-        str(tmp_path),
-    ]
+    mounted = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"', str(tmp_path)]
     try:
         subprocess.run([*mounted, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):

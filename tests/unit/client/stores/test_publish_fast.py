@@ -230,9 +230,7 @@ def test_a_hybrid_store_that_could_not_write_its_messages_continues_behind_its_f
     store.close()
 
 
-def test_a_failed_disk_and_a_limit_refuse_the_fast_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_disk_and_a_limit_refuse_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (FilePublishStore, HybridPublishStore):
         store = kind(tmp_path / kind.__name__, max_bytes=290, sync="never")
         store.open("me")
@@ -255,9 +253,7 @@ def test_a_failed_disk_and_a_limit_refuse_the_fast_path(
     box = outbox(files)
     files.append(START, b"x")
     assert publish(box, b"x") == 2
-    monkeypatch.setattr(
-        os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error"))
-    )
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
     with pytest.raises(StoreException, match="could not be written"):
         files._commit()
     assert publish(box, b"x") == -1
@@ -476,9 +472,7 @@ def sink(acknowledges: bool) -> Iterator[int]:
                 found = re.findall(rb'"s":(\d+)}', tail)
                 if acknowledges and found:
                     number = b"%d" % max(0, int(found[0]) - 2000)
-                    connection.sendall(
-                        frame(b'{"c":"ack","a":"persisted","status":"success","s":%b}' % number)
-                    )
+                    connection.sendall(frame(b'{"c":"ack","a":"persisted","status":"success","s":%b}' % number))
 
     def accept() -> None:
         with contextlib.suppress(OSError):
@@ -496,9 +490,7 @@ def sink(acknowledges: bool) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("acknowledges", [False, True])
-def test_processes_killed_at_full_speed_lose_nothing_that_was_accepted(
-    tmp_path: Path, acknowledges: bool
-) -> None:
+def test_processes_killed_at_full_speed_lose_nothing_that_was_accepted(tmp_path: Path, acknowledges: bool) -> None:
     """One directory, used by one process after another, each killed by SIGKILL at any instant."""
     chosen = random.Random()
     told = tmp_path / "told"

@@ -113,9 +113,7 @@ def test_client_54_another_name_and_another_process_are_refused(tmp_path: Path) 
         [sys.executable, "-P", "-c", code, str(tmp_path / "s")], capture_output=True, text=True, check=True
     ).stdout
     assert f"in use by process {os.getpid()}: close it first" in told
-    with pytest.raises(
-        StoreException, match=r"in use by another store object of this process: call its close\(\)"
-    ):
+    with pytest.raises(StoreException, match=r"in use by another store object of this process: call its close\(\)"):
         opened(tmp_path / "s")
     store.close()
     with pytest.raises(StoreException, match="belongs to client 'me'; give client 'you' another directory"):
@@ -487,9 +485,7 @@ def test_a_store_opens_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_failed_fsync_stops_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(tmp_path / "s", sync="always")
     number = store.append(START, b"x")
-    monkeypatch.setattr(
-        os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error"))
-    )
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
     with pytest.raises(StoreException, match="could not be written to the disk"):
         store.sync(number)
     monkeypatch.undo()
@@ -536,9 +532,7 @@ def test_a_regular_thread_writes_to_the_disk_and_reports_a_failure(
     store = opened(tmp_path / "s", sync="interval", sync_interval=0.001)
     store.append(START, b"x")
     wait_for(lambda: store._durable == 1)
-    monkeypatch.setattr(
-        os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error"))
-    )
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
     store.append(START, b"x")
     wait_for(lambda: store._failed is not None)
     with pytest.raises(StoreException, match="could not be written"):
