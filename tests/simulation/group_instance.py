@@ -109,6 +109,22 @@ class GroupRuntime(Runtime):
         self.core_requests = self.requests  # type: ignore[assignment]
 
 
+class ReplicationLog(SimulatedLog):
+    """The event log of a replication process. An unexpected failure there fails the seed."""
+
+    def __init__(self, trace: Callable[[str], None], failures: list[str]) -> None:
+        super().__init__(trace)
+        self._failures = failures
+
+    def enabled(self, level: str) -> bool:
+        return False
+
+    def log(self, event: str, **values: object) -> None:
+        super().log(event, **values)
+        if event == "01-0005":
+            self._failures.append(str(values["data"]))
+
+
 class GroupWire(Wire):
     """The client's end of a connection to one instance of a group."""
 
@@ -298,7 +314,7 @@ class GroupInstance:
             lambda: Replication(
                 self.config,
                 self.runtime,
-                SimulatedLog(self.trace),  # type: ignore[arg-type]
+                ReplicationLog(self.trace, self.failures),  # type: ignore[arg-type]
                 identity,
                 connect=lambda host, port, tls, prefers_ipv6: self.network.connect(self.name, loop, port),
                 credentials=lambda transport: everybody,
