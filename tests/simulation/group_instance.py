@@ -12,6 +12,7 @@ import dataclasses
 import os
 import random
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +36,7 @@ from amps.server.transport.persisted_waits import make_destinations
 from amps.server.transport.publisher_acks import PublisherAcks
 from amps.server.write_statistics import WriteStatistics
 from tests.simulation.checks import Log
-from tests.simulation.clients import LOGGED_PATTERN, Client, Wire
+from tests.simulation.clients import LOGGED_PATTERN, Client, Message, Wire
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.group_loop import SimulatedLoop
 from tests.simulation.group_model import SYNC
@@ -395,11 +396,13 @@ class GroupInstance:
         """The world ends: give back what dead processes have left."""
         self.end(False)
         self.disk.release()
-        for loop, replication in self.retired:
-            with contextlib.suppress(Exception):
-                loop.call(replication.abort)
-            loop.run_some(1000)
-            loop.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that never began
+            for loop, replication in self.retired:
+                with contextlib.suppress(Exception):
+                    loop.call(replication.abort)
+                loop.run_some(1000)
+                loop.close()
         self.retired.clear()
 
     # Steps
@@ -460,8 +463,17 @@ class GroupInstance:
         return True
 
 
+@dataclasses.dataclass
 class GroupClient(Client):
-    """A publisher that remembers for which instances each acknowledgement speaks."""
+    """A publisher that remembers what it has sent, and tells when a message is promised."""
+
+    sent: dict[int, Message] = dataclasses.field(default_factory=dict)
+    """Every message, also those that an instance refused to store: another one may have it."""
+    promised: Callable[[str, int], None] = staticmethod(lambda name, number: None)
+
+    def make_message(self, chance: random.Random) -> None:
+        super().make_message(chance)
+        self.sent[self.last] = self.store[self.last]
 
     def promise(self, sequence: int) -> None:
         before = self.acked
@@ -469,5 +481,3 @@ class GroupClient(Client):
         for number in range(before + 1, self.acked + 1):
             if number in self.store and self.store[number].logged:
                 self.promised(self.name, number)
-
-    promised: Callable[[str, int], None] = staticmethod(lambda name, number: None)

@@ -426,7 +426,7 @@ class GroupWorld:
         for log in logs.values():
             for message in log:
                 client = self._names[int(message.publisher)]
-                sent = client.store[message.sequence]
+                sent = client.sent[message.sequence]
                 assert message.content == (sent.topic, sent.body, client.user.encode()), message
 
     def _settle(self) -> None:
