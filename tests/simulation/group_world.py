@@ -12,14 +12,16 @@ pause; clocks jump.
 import functools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from amps._core.journal.reader import LogDamaged
 from amps._core.shm.memory import MODE_SYNC
 from amps._core.values.value import publisher_id
 from amps.journal.moving import archive_journal
 from amps.server.core import journal_retention, refusing, transient_files
 from amps.server.core.journal_files import StorageFailure
+from amps.server.core.older import RecoveryRefused
 from tests.simulation.checks import check_order as check_own_order
 from tests.simulation.disk import Died
 from tests.simulation.group_checks import (
@@ -38,6 +40,7 @@ from tests.simulation.group_instance import (
     GroupWire,
     config_of,
 )
+from tests.simulation.group_model import SYNC
 from tests.simulation.group_network import Network
 from tests.simulation.group_topologies import TOPOLOGIES, Topology
 
@@ -52,6 +55,7 @@ class Home:
     client: GroupClient
     names: list[str]
     last: str | None = None
+    visited: set[str] = field(default_factory=set)
 
 
 class GroupWorld:
@@ -100,6 +104,11 @@ class GroupWorld:
         self._names = {publisher_id(home.client.name): home.client for home in self.homes}
         self.promises: list[Promise] = []
         self.filling: set[str] = set()
+        self.downgrades = 0
+        self.damages = 0
+        self.tainted: set[tuple[str, int]] = set()
+        """Destinations (instance, number) that were downgraded and have not caught up since."""
+        self._has_async = any(way.mode != SYNC for way in topology.ways)
         self._weights = {
             action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()
         }
@@ -148,6 +157,9 @@ class GroupWorld:
             (self._light_fuse, 0.8),
             (self._start_one, 6),
             (self._wipe, 0.3),
+            (self._damage, 0.5),
+            (self._downgrade, 0.3),
+            (self._upgrade, 2),
             (self._pause, 0.7),
             (self._go_on, 4),
             (self._fill_disk, 0.4),
@@ -232,8 +244,23 @@ class GroupWorld:
         home = self.chance.choice(self.homes)
         name = self.chance.choice(home.names)
         instance = self.instances[name]
-        if instance.alive and not instance.paused and self._is_filled(name):
+        if not instance.alive or instance.paused or not self._is_filled(name):
+            return
+        if not home.visited or name == home.last or self._may_move():
             self._connect(home, instance)
+
+    def _may_move(self) -> bool:
+        """True if no destination was downgraded and has not caught up since (replication_histories.md, H-2 and H-4)."""
+        for name, number in sorted(self.tainted):
+            instance = self.instances[name]
+            if instance.replication is None or instance.runtime is None:
+                continue
+            control = instance.runtime.control
+            mode, acked, *_ = control.destination(number)
+            connected = instance.replication.destinations[number].connection is not None
+            if mode == MODE_SYNC and connected and acked >= control.watermarks()[0]:
+                self.tainted.discard((name, number))
+        return not self.tainted
 
     def _connect(self, home: Home, instance: GroupInstance) -> None:
         transport = self.chance.choice(instance.transports)
@@ -245,6 +272,7 @@ class GroupWorld:
             self.trace(f"{home.client.name} connects to {instance.name}")
             home.client.wire = wire
             home.last = instance.name
+            home.visited.add(instance.name)
 
     def _disconnect(self, client: GroupClient) -> None:
         """The client's socket is gone; what it has sent may still be read."""
@@ -283,6 +311,14 @@ class GroupWorld:
             saved = destination.saved()
             if control.destination(index)[0] == MODE_SYNC and saved.peer_name:
                 holders.add((saved.peer_name, saved.peer_epoch))
+        if (
+            home.visited == {instance.name}
+            and not self._has_async
+            and not self.downgrades
+            and not any(each.wipes for each in self.instances.values())
+        ):
+            # Recorded here first, so the whole tree of sync destinations has it (replication.md §24.7).
+            holders |= {(each.name, each.epoch()) for each in self.instances.values()}
         self.promises.append(Promise((str(publisher_id(name)), sequence), frozenset(holders)))
 
     # Faults
@@ -355,12 +391,76 @@ class GroupWorld:
         instance.clock.offset_ns += self.chance.choice([-1, 1]) * self.chance.randrange(1000 * SECOND_NS)
         self.trace(f"the clock of {instance.name} is set")
 
-    def _wipe(self) -> None:
-        """Replace a disk, if the others hold all that was promised, and nobody publishes to it meanwhile."""
-        instance = self.chance.choice(list(self.instances.values()))
-        others = [other for other in self.instances.values() if other is not instance]
-        if self.filling or not all(other.alive for other in others):
+    def _downgrade(self) -> None:
+        def downgrade(instance: GroupInstance) -> None:
+            if instance.replication is None or instance.loop is None:
+                return
+            replication = instance.replication
+            number = self.chance.randrange(len(replication.destinations))
+            if replication.destinations[number].is_sync:
+                self.trace(f"{instance.name} downgrades destination {number}")
+                self.downgrades += 1
+                self.tainted.add((instance.name, number))
+                instance.loop.call(lambda: replication.downgrade(number, None))
+
+        self._with_one(downgrade)
+
+    def _upgrade(self) -> None:
+        self._with_one(self._upgrade_of)
+
+    def _upgrade_of(self, instance: GroupInstance) -> None:
+        if instance.replication is None or instance.loop is None:
             return
+        for number, destination in enumerate(instance.replication.destinations):
+            way = [way for way in self.topology.ways if way.source == instance.name][number]
+            if way.mode == SYNC and not destination.is_sync and destination.connection is not None:
+                self.trace(f"{instance.name} upgrades destination {number}")
+                instance.loop.call(functools.partial(instance.replication.upgrade, number))
+
+    def _damage(self) -> None:
+        """A bit of a journal of a dead instance flips, or a journal is cut off; if it notices, its disk is replaced."""
+        instance = self.chance.choice(list(self.instances.values()))
+        if not self._may_lose(instance):
+            return
+        if instance.alive:
+            self._end(instance, machine=False)
+        files = sorted(path for path in instance.journal.glob("*.journal") if path.stat().st_size)
+        if not files:
+            return
+        path = self.chance.choice(files)
+        size = path.stat().st_size
+        place = self.chance.randrange(min(size, self.chance.choice([200, 5000, size])))
+        cut = self.chance.random() < 0.3
+        self.trace(f"{path.name} of {instance.name} is {'cut off' if cut else 'damaged'} at {place}")
+        self.damages += 1
+        with path.open("r+b") as file:
+            if cut:
+                file.truncate(place)
+            else:
+                file.seek(place)
+                byte = file.read(1)[0]
+                file.seek(place)
+                file.write(bytes([byte ^ 1 << self.chance.randrange(8)]))
+        try:
+            instance.open()
+            held = {message.bookmark for message in self._log_of(instance)}
+        except (RecoveryRefused, LogDamaged) as found:
+            self.trace(f"{instance.name} notices: {found}")
+            instance.end(False)
+            instance.wipe()
+            self.filling.add(instance.name)
+            return
+        epoch = instance.epoch()
+        for promise in self.promises:
+            if (instance.name, epoch) in promise.holders:
+                assert promise.bookmark in held, f"damage in {path.name} at {place} lost {promise.bookmark} silently"
+        instance.end(False)
+
+    def _may_lose(self, instance: GroupInstance) -> bool:
+        """True if the other instances hold all that was promised, durably, and are whole themselves."""
+        others = [other for other in self.instances.values() if other is not instance]
+        if self.filling or self.tainted or not all(other.alive for other in others):
+            return False
         promised = {promise.bookmark for promise in self.promises}
         for other in others:
             durable = other.runtime.control.durable
@@ -370,7 +470,14 @@ class GroupWorld:
                 if entry.position < durable
             }
             if promised - held:
-                return
+                return False
+        return True
+
+    def _wipe(self) -> None:
+        """Replace a disk; nobody publishes to it until it is filled again."""
+        instance = self.chance.choice(list(self.instances.values()))
+        if not self._may_lose(instance):
+            return
         self.trace(f"{instance.name} loses its disk")
         if instance.alive:
             self._end(instance, machine=False)
@@ -495,6 +602,7 @@ class GroupWorld:
                 instance.housekeeping(4)
                 instance.look()
                 instance.run_replication(200)
+                self._upgrade_of(instance)
             self.network.deliver_all()
             if number % 10 == 9 and condition():
                 return
