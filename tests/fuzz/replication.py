@@ -18,7 +18,10 @@ from tests.support.records import RecordParts, crc32c, element, padded
 UPSTREAM = publisher_id("amps-server: from A 1 2")
 HOP = b"A\tG\t1"
 TRANSACTION, REFUSED = 19, 20
-NAMES = {1: (b"anna", b"bert", b"amps-server: A/queue", b"amps-server: from C 1 2"), 3: (b"B\tG\t1", b"B\tG\t1\nC\tH\t2")}
+NAMES = {
+    1: (b"anna", b"bert", b"amps-server: A/queue", b"amps-server: from C 1 2"),
+    3: (b"B\tG\t1", b"B\tG\t1\nC\tH\t2"),
+}
 RANGES_MAX = 16384
 
 
@@ -97,7 +100,10 @@ class Model:
                 need(4 not in extension or extension[4] == 0 or extension[4] in self.paths)
                 payload = record[length - fields[16] :]
                 if kind in (4, 5):
-                    need(len(payload) >= 32 and len(payload) == 32 + 32 * struct.unpack_from("<I", payload, 4)[0])
+                    need(
+                        len(payload) >= 32
+                        and len(payload) == 32 + 32 * struct.unpack_from("<I", payload, 4)[0]
+                    )
                 need(kind != REFUSED or len(payload) == 16)
             found.append((kind, fields[3], record))
         return found
@@ -155,7 +161,10 @@ class Maker:
                 text = self.chance.choice(NAMES[kind])  # type: ignore[index]
                 name_id = self.rarely(publisher_id(text.decode()), 7)
             else:
-                text, name_id = self.rarely(b"json\tt", b"json", b"\t"), self.rarely(self.chance.randrange(3), 1 << 32)  # type: ignore[assignment]
+                text, name_id = (
+                    self.rarely(b"json\tt", b"json", b"\t"),
+                    self.rarely(self.chance.randrange(3), 1 << 32),
+                )  # type: ignore[assignment]
             length = self.rarely(len(text), 0, 8, 65537, 1 << 31)
             made += struct.pack("<IIQ", kind, length, name_id) + padded(text)
         return made[: self.rarely(len(made), len(made) - 1, 4)]  # type: ignore[misc]
@@ -191,10 +200,14 @@ class Maker:
         sequence = self.chance.randrange(100)
         members = [self.record(kind=self.rarely(4, 1), payload=entries, sequence=sequence)]
         for number in range(self.chance.randrange(3)):
-            members.append(self.record(kind=self.rarely(1, 2, 4), sequence=sequence + 1 + self.rarely(number, 7)))  # type: ignore[operator]
+            members.append(
+                self.record(kind=self.rarely(1, 2, 4), sequence=sequence + 1 + self.rarely(number, 7))
+            )  # type: ignore[operator]
         size = self.rarely(sum(map(len, members)), 0, 80, 1 << 40)
         count = self.rarely(len(members), 0, 1, 2, 1 << 31)
-        return self.record(kind=TRANSACTION, payload=struct.pack("<QII", size, count, 0), extension=b"", sow_key=b"") + b"".join(members)
+        return self.record(
+            kind=TRANSACTION, payload=struct.pack("<QII", size, count, 0), extension=b"", sow_key=b""
+        ) + b"".join(members)
 
     def data(self) -> bytes:
         units, count = [], 0
@@ -244,7 +257,9 @@ def run(seed: int) -> None:
             if ring.pop_all():
                 raise Finding("a part of a refused frame is in the ring") from None
         if found != expected:
-            raise Finding(f"frame {number}: {found} records, and {expected} by the model, after {before}: {payload!r}")
+            raise Finding(
+                f"frame {number}: {found} records, and {expected} by the model, after {before}: {payload!r}"
+            )
         if expected is None:
             break
     run_acknowledgement(chance)

@@ -102,7 +102,9 @@ class GrowingLog:
         **fields: object,
     ) -> Logged:
         """One record. `path`: the instances it passed; `source`: name id of the upstream, and transaction id there."""
-        return self.append_group([(client, sequence, topic, path, source, message_type, extension, fields)], False)[0]
+        return self.append_group(
+            [(client, sequence, topic, path, source, message_type, extension, fields)], False
+        )[0]
 
     def append_group(self, wanted: list[tuple], is_transaction: bool = True) -> list[Logged]:  # type: ignore[type-arg]
         """Records as one transaction."""
@@ -122,7 +124,11 @@ class GrowingLog:
             if path:
                 extension += element(PATH, self._name(PATH_CLASS, path))
             parts = RecordParts(
-                publisher_id=publisher, sequence=sequence, topic_id=self.topics[key], extension=extension, **fields
+                publisher_id=publisher,
+                sequence=sequence,
+                topic_id=self.topics[key],
+                extension=extension,
+                **fields,
             )
             made.append((parts, topic, path))
         if is_transaction:
@@ -198,4 +204,6 @@ def records_in(frames: list[tuple[int, bytes]]) -> list[Received]:
 
 def ack_payload(through: int, exceptions: list[tuple[int, int]]) -> bytes:
     """The payload of an ACK frame."""
-    return struct.pack("<QII", through, len(exceptions), 0) + b"".join(struct.pack("<QQ", *one) for one in exceptions)
+    return struct.pack("<QII", through, len(exceptions), 0) + b"".join(
+        struct.pack("<QQ", *one) for one in exceptions
+    )

@@ -33,8 +33,15 @@ def ranges_of(ids: set[int]) -> list[tuple[int, int]]:
     return found
 
 
-@given(through=st.integers(0, 60), missing=st.sets(st.integers(1, 60)), first=st.integers(1, 70), length=st.integers(0, 9))
-def test_a_set_is_all_ids_up_to_one_except_some(through: int, missing: set[int], first: int, length: int) -> None:
+@given(
+    through=st.integers(0, 60),
+    missing=st.sets(st.integers(1, 60)),
+    first=st.integers(1, 70),
+    length=st.integers(0, 9),
+)
+def test_a_set_is_all_ids_up_to_one_except_some(
+    through: int, missing: set[int], first: int, length: int
+) -> None:
     missing = {one for one in missing if one <= through}
     exceptions = ranges_of(missing)
     ids = TxidSet(through, exceptions)
@@ -96,7 +103,9 @@ class World:
         self.reached = 0
 
     def _flow(self, letter: str) -> SourceFlow:
-        rules = Rules(lambda topic, kind: letter in topic, lambda group: True, self.names, (letter.upper(), "1"))
+        rules = Rules(
+            lambda topic, kind: letter in topic, lambda group: True, self.names, (letter.upper(), "1")
+        )
         flow = SourceFlow(rules, self.log.cursor(self.topics))
         flow.waits = True
         flow.begin(self.log.cursor(self.topics), self.log.position, 0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.journal.reader import LogCursor, LogDamaged
+from amps._core.journal.reader import LogDamaged
 from amps._core.replication.stream import (
     FRAME_DATA,
     FRAME_NAMES,
@@ -336,18 +336,24 @@ def test_watermark_and_pending_publishers_follow_acknowledgements_with_exception
         elif verb == "scan":
             flow.scan(log.position, argument)
         elif verb == "fill":
-            sent |= {one.txid for one in records_in(flow.fill(log.position, argument)) if one.kind != KIND_TRANSACTION}
+            sent |= {
+                one.txid
+                for one in records_in(flow.fill(log.position, argument))
+                if one.kind != KIND_TRANSACTION
+            }
         elif verb == "ack" and flow.connected and sent:
             wanted = sorted(sent)
             through = max(through, wanted[min(len(wanted) - 1, len(argument) * 3)])
-            late = [txid for txid in wanted if txid <= through and txid not in acked and txid % 13 in argument]
+            late = [
+                txid for txid in wanted if txid <= through and txid not in acked and txid % 13 in argument
+            ]
             acked |= {txid for txid in wanted if txid <= through} - set(late)
             flow.ack(TxidSet(through, [(txid, txid) for txid in late]))
         elif verb == "follow":
             flow.follow_acks(argument)
         elif verb == "connect":
             # The sink has a prefix of what was sent.
-            has = sorted(sent)[: argument]
+            has = sorted(sent)[:argument]
             sent = set(has) | acked
             connect(flow, log, max(sent, default=0))
         elif verb == "end":
@@ -376,7 +382,9 @@ def grow_from(log: GrowingLog, step: object, first: int) -> None:
     log.append_group(wanted, is_group)
 
 
-def check_pending(log: GrowingLog, flow: SourceFlow, table: PendingTable, acked: set[int], *, exact: bool) -> None:
+def check_pending(
+    log: GrowingLog, flow: SourceFlow, table: PendingTable, acked: set[int], *, exact: bool
+) -> None:
     scanned = [one for one in log.records if one.parts.position < flow.scanned_position]
     pending = [one for one in scanned if goes(one) and one.parts.txid not in acked]
     first = min((one.parts.position for one in pending), default=flow.scanned_position)
@@ -385,7 +393,8 @@ def check_pending(log: GrowingLog, flow: SourceFlow, table: PendingTable, acked:
     for one in scanned:
         publisher = one.parts.publisher_id
         waits = any(
-            other.parts.publisher_id == publisher and other.parts.position <= one.parts.position for other in pending
+            other.parts.publisher_id == publisher and other.parts.position <= one.parts.position
+            for other in pending
         )
         said = table.is_pending(publisher, one.parts.position + 1, flow.acked_position)[0]
         said = said and one.parts.position >= flow.acked_position
@@ -401,7 +410,7 @@ def check_pending(log: GrowingLog, flow: SourceFlow, table: PendingTable, acked:
 
 
 def test_records_that_do_not_go_there_never_wait(tmp_path: Path) -> None:
-    """Behaviours 5 and 6 of replication.md: a publisher that no destination takes waits for none, even a stopped one."""
+    """Behaviours 5 and 6 of replication.md: a publisher that no destination takes waits for none."""
     log = GrowingLog(tmp_path)
     table = PendingTable()
     flow = flow_over(log, table)
@@ -483,4 +492,6 @@ def test_a_flow_reads_compressed_journals(tmp_path: Path) -> None:
     compressed.replace(log.path(1))
     flow = flow_over(log)
     connect(flow, log)
-    assert [one.txid for one in records_in(send_all(flow, log, 700)) if one.kind != KIND_TRANSACTION] == list(range(1, 55))
+    assert [one.txid for one in records_in(send_all(flow, log, 700)) if one.kind != KIND_TRANSACTION] == list(
+        range(1, 55)
+    )
