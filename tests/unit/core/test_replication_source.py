@@ -307,7 +307,8 @@ ACK_STEP = st.one_of(
     st.tuples(st.just("append"), STEP),
     st.tuples(st.just("scan"), st.sampled_from([1, 300, ALL])),
     st.tuples(st.just("fill"), st.sampled_from([1, 300, ALL])),
-    st.tuples(st.just("ack"), st.lists(st.integers(0, 100), max_size=12)),
+    st.tuples(st.just("ack"), st.lists(st.integers(0, 4), max_size=3)),
+    st.tuples(st.just("ack"), st.lists(st.integers(0, 4), max_size=3)),
     st.tuples(st.just("follow"), st.sampled_from([1, 300, ALL])),
     st.tuples(st.just("connect"), st.integers(0, 100)),
     st.tuples(st.just("end"), st.none()),
@@ -329,6 +330,7 @@ def test_watermark_and_pending_publishers_follow_acknowledgements_with_exception
     acked: set[int] = set()
     sent: set[int] = set()
     through, sequences = 0, 0
+    connect(flow, log)
     for verb, argument in steps:
         if verb == "append":
             sequences += 10
@@ -343,9 +345,9 @@ def test_watermark_and_pending_publishers_follow_acknowledgements_with_exception
             }
         elif verb == "ack" and flow.connected and sent:
             wanted = sorted(sent)
-            through = max(through, wanted[min(len(wanted) - 1, len(argument) * 3)])
+            through = max(through, wanted[min(len(wanted) - 1, 2 + len(argument) * 3)])
             late = [
-                txid for txid in wanted if txid <= through and txid not in acked and txid % 13 in argument
+                txid for txid in wanted if txid <= through and txid not in acked and txid % 5 in argument
             ]
             acked |= {txid for txid in wanted if txid <= through} - set(late)
             flow.ack(TxidSet(through, [(txid, txid) for txid in late]))
@@ -407,6 +409,46 @@ def check_pending(
         assert flow.oldest_pending_time_ns == oldest
         assert flow.newest_time_ns == (scanned[-1].parts.timestamp_ns if scanned else 0)
         assert all(flow.is_acked(one.parts.txid) for one in scanned if goes(one) and one not in pending)
+
+
+def test_exceptions_hold_their_own_publishers_only(tmp_path: Path) -> None:
+    """docs/replication.md, acknowledgements: nobody waits for a record because of another one."""
+    log = GrowingLog(tmp_path)
+    table = PendingTable()
+    flow = flow_over(log, table)
+    connect(flow, log)
+    places: dict[int, Logged] = {}
+
+    def publish(*clients: str) -> None:
+        for client in clients:
+            record = log.append(client, log.txid)
+            places[record.parts.txid] = record
+        send_all(flow, log)
+
+    def acknowledge(through: int, *late: int) -> list[int]:
+        """The records that wait afterwards."""
+        settled = flow.settled
+        assert flow.ack(TxidSet(through, [(one, one) for one in late]))
+        while not flow.follow_acks(1):
+            pass
+        assert flow.settled > settled
+        return [
+            txid
+            for txid, one in places.items()
+            if one.parts.position >= flow.acked_position
+            and table.is_pending(one.parts.publisher_id, one.parts.position + 1, flow.acked_position)[0]
+        ]
+
+    publish("p", "q", "p", "r", "q", "p")
+    assert acknowledge(4, 2) == [2, 5, 6]
+    assert flow.acked_position == places[2].parts.position
+    assert acknowledge(6, 2, 6) == [2, 5, 6]  # q waits for its first record
+    publish("r", "s", "q")
+    assert acknowledge(8, 2, 6, 8) == [2, 5, 6, 8, 9]
+    assert acknowledge(9, 2, 8) == [2, 5, 8, 9]
+    assert acknowledge(9, 8) == [8]
+    assert acknowledge(9) == []
+    assert flow.acked_position == log.position
 
 
 def test_records_that_do_not_go_there_never_wait(tmp_path: Path) -> None:
