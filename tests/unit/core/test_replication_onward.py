@@ -2,6 +2,7 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -161,7 +162,7 @@ WORLD_STEP = st.one_of(
 @given(steps=st.lists(WORLD_STEP, max_size=60), waiting_max=st.sampled_from([2, 1 << 18]))
 def test_a_record_is_acknowledged_when_all_to_whom_it_goes_on_have_it(
     tmp_path_factory: pytest.TempPathFactory,
-    steps: list,  # type: ignore[type-arg]
+    steps: list[Any],
     waiting_max: int,
 ) -> None:
     """replication.md §24.7: first arrivals wait for the sync destinations of their own way, duplicates for none."""
@@ -281,7 +282,7 @@ def test_a_joined_run_waits_for_all_its_destinations(tmp_path: Path) -> None:
     for number in range(64):
         world.append("ab"[number % 2], 1)
     world.append("x", 1)
-    for number in range(64):
+    for _ in range(64):
         world.append("b", 1)
     world.tracker.reach(world.upstream_txid, world.log.position)
     world.tracker.scan(world.log.position, ALL)

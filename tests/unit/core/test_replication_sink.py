@@ -4,6 +4,7 @@ import random
 import struct
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -60,12 +61,10 @@ class Core:
             return True
         return False
 
-    def sink(
-        self, allowed: object = lambda topic, kind: True, last_txid: int = 0, **more: object
-    ) -> SinkFlow:
+    def sink(self, allowed: Any = lambda topic, kind: True, last_txid: int = 0, **more: Any) -> SinkFlow:
         return SinkFlow(
-            self.ring, SLOT, SERIAL, topic_table(**more), publisher_id(UPSTREAM), HOP, self.declare_topic,  # type: ignore[arg-type]
-            self.declare_name, self.spill, allowed, set(), last_txid,  # type: ignore[arg-type]
+            self.ring, SLOT, SERIAL, topic_table(**more), publisher_id(UPSTREAM), HOP, self.declare_topic,
+            self.declare_name, self.spill, allowed, set(), last_txid,
         )  # fmt: skip
 
 
@@ -150,7 +149,7 @@ def frames_of(log: GrowingLog) -> list[tuple[int, bytes]]:
 )
 def test_records_arrive_as_they_were_with_their_origin(
     tmp_path_factory: pytest.TempPathFactory,
-    steps: list,  # type: ignore[type-arg]
+    steps: list[Any],
     ring_bytes: int,
     refuse: int,
 ) -> None:
@@ -180,12 +179,12 @@ def test_records_arrive_as_they_were_with_their_origin(
     assert sink.consumed(ALL) == 0
 
 
-def as_the_core_writes(step: object) -> object:
+def as_the_core_writes(step: Any) -> Any:
     """The step with queue records that have the payload of such records, and transactions of one publisher."""
     if step == "rotate":
         return step
     if not isinstance(step, list):
-        client, topic, path, kind, length = step  # type: ignore[misc]
+        client, topic, path, kind, length = step
         return client, topic, path, kind, {4: QUEUE_PAYLOAD, 20: bytes(16)}.get(kind, length)
     begin = step[0]
     return [(begin[0], begin[1], begin[2], 4, QUEUE_PAYLOAD)] + [
@@ -318,8 +317,8 @@ GOOD = RecordParts(b"x", publisher_id=5, sequence=1, txid=10)
 GROUP = (replace(GOOD, kind=4, payload=QUEUE_PAYLOAD), replace(GOOD, txid=11, sequence=2))
 
 
-def broken(**fields: object) -> bytes:
-    return data_frame(replace(GOOD, **fields))  # type: ignore[arg-type]
+def broken(**fields: Any) -> bytes:
+    return data_frame(replace(GOOD, **fields))
 
 
 def with_bytes(frame: bytes, at: int, value: bytes) -> bytes:

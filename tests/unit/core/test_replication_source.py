@@ -2,6 +2,7 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -80,7 +81,7 @@ MEMBER = RECORD.filter(lambda one: one[3] != 20)
 STEP = st.one_of(RECORD, st.lists(MEMBER, min_size=1, max_size=4), st.just("rotate"))
 
 
-def grow(log: GrowingLog, steps: list) -> None:  # type: ignore[type-arg]
+def grow(log: GrowingLog, steps: list[Any]) -> None:
     sequences: dict[str, int] = {}
     for step in steps:
         if step == "rotate":
@@ -106,7 +107,7 @@ def grow(log: GrowingLog, steps: list) -> None:  # type: ignore[type-arg]
 )
 def test_exactly_the_records_that_the_sink_lacks_are_sent_as_they_are(
     tmp_path_factory: pytest.TempPathFactory,
-    steps: list,  # type: ignore[type-arg]
+    steps: list[Any],
     step: int,
     start: int,
     have: dict[str, int],
@@ -319,7 +320,7 @@ ACK_STEP = st.one_of(
 @given(steps=st.lists(ACK_STEP, max_size=60))
 def test_watermark_and_pending_publishers_follow_acknowledgements_with_exceptions(
     tmp_path_factory: pytest.TempPathFactory,
-    steps: list,  # type: ignore[type-arg]
+    steps: list[Any],
 ) -> None:
     """replication.md §7 and §24.7: nobody waits for a record of another publisher, and nobody is acknowledged too
     early.
@@ -346,9 +347,7 @@ def test_watermark_and_pending_publishers_follow_acknowledgements_with_exception
         elif verb == "ack" and flow.connected and sent:
             wanted = sorted(sent)
             through = max(through, wanted[min(len(wanted) - 1, 2 + len(argument) * 3)])
-            late = [
-                txid for txid in wanted if txid <= through and txid not in acked and txid % 5 in argument
-            ]
+            late = [txid for txid in wanted if txid <= through and txid not in acked and txid % 5 in argument]
             acked |= {txid for txid in wanted if txid <= through} - set(late)
             flow.ack(TxidSet(through, [(txid, txid) for txid in late]))
         elif verb == "follow":
@@ -371,13 +370,13 @@ def test_watermark_and_pending_publishers_follow_acknowledgements_with_exception
     check_pending(log, flow, table, acked, exact=True)
 
 
-def grow_from(log: GrowingLog, step: object, first: int) -> None:
+def grow_from(log: GrowingLog, step: Any, first: int) -> None:
     if step == "rotate":
         log.rotate()
         return
     is_group = isinstance(step, list)
     wanted = []
-    for number, (client, topic, path, kind, length) in enumerate(step if is_group else [step]):  # type: ignore[arg-type]
+    for number, (client, topic, path, kind, length) in enumerate(step if is_group else [step]):
         source = (99, first) if path else None
         fields = {"payload": bytes(length), "kind": kind}
         wanted.append((client, first + number, topic, path, source, "json", b"", fields))
