@@ -4,6 +4,7 @@ import random
 import struct
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -60,10 +61,10 @@ class Core:
             return True
         return False
 
-    def sink(self, allowed: object = lambda topic, kind: True, last_txid: int = 0, **more: object) -> SinkFlow:
+    def sink(self, allowed: Any = lambda topic, kind: True, last_txid: int = 0, **more: Any) -> SinkFlow:
         return SinkFlow(
-            self.ring, SLOT, SERIAL, topic_table(**more), publisher_id(UPSTREAM), HOP, self.declare_topic,  # type: ignore[arg-type]
-            self.declare_name, self.spill, allowed, set(), last_txid,  # type: ignore[arg-type]
+            self.ring, SLOT, SERIAL, topic_table(**more), publisher_id(UPSTREAM), HOP, self.declare_topic,
+            self.declare_name, self.spill, allowed, set(), last_txid,
         )  # fmt: skip
 
 
@@ -86,7 +87,9 @@ def parse(record: bytes, core: Core) -> Pushed:
     length, _sum, slot, serial = struct.unpack_from("<IIII", record)
     assert (slot, serial) == (SLOT, SERIAL)
     publisher, sequence = struct.unpack_from("<QQ", record, 32)
-    topic_id, expiration, kind, flags, _c, _u, _k, extension_length, _p = struct.unpack_from("<IIHHHHHHI", record, 56)
+    topic_id, expiration, kind, flags, _c, _u, _k, extension_length, _p = struct.unpack_from(
+        "<IIHHHHHHI", record, 56
+    )
     at, extension = 80, {}
     while at < 80 + extension_length:
         tag, size = struct.unpack_from("<HH", record, at)
@@ -141,10 +144,12 @@ def frames_of(log: GrowingLog) -> list[tuple[int, bytes]]:
 
 
 @settings(deadline=None)
-@given(steps=st.lists(STEP, max_size=30), ring_bytes=st.sampled_from([4096, 1 << 20]), refuse=st.integers(0, 5))
+@given(
+    steps=st.lists(STEP, max_size=30), ring_bytes=st.sampled_from([4096, 1 << 20]), refuse=st.integers(0, 5)
+)
 def test_records_arrive_as_they_were_with_their_origin(
     tmp_path_factory: pytest.TempPathFactory,
-    steps: list,  # type: ignore[type-arg]
+    steps: list[Any],
     ring_bytes: int,
     refuse: int,
 ) -> None:
@@ -160,7 +165,10 @@ def test_records_arrive_as_they_were_with_their_origin(
         assert (one.kind, one.publisher) == (before.parts.kind, before.parts.publisher_id)
         assert one.topic == (before.topic, "json")
         path = before.path + b"\n" + HOP if before.path else HOP
-        assert one.extension == {SOURCE: (publisher_id(UPSTREAM), before.parts.txid), PATH: (publisher_id(path.decode()),)}
+        assert one.extension == {
+            SOURCE: (publisher_id(UPSTREAM), before.parts.txid),
+            PATH: (publisher_id(path.decode()),),
+        }
         assert core.names[one.extension[PATH][0]] == (3, path)
         assert one.rest == before.parts.payload
         assert one.publisher in core.names
@@ -171,12 +179,12 @@ def test_records_arrive_as_they_were_with_their_origin(
     assert sink.consumed(ALL) == 0
 
 
-def as_the_core_writes(step: object) -> object:
+def as_the_core_writes(step: Any) -> Any:
     """The step with queue records that have the payload of such records, and transactions of one publisher."""
     if step == "rotate":
         return step
     if not isinstance(step, list):
-        client, topic, path, kind, length = step  # type: ignore[misc]
+        client, topic, path, kind, length = step
         return client, topic, path, kind, {4: QUEUE_PAYLOAD, 20: bytes(16)}.get(kind, length)
     begin = step[0]
     return [(begin[0], begin[1], begin[2], 4, QUEUE_PAYLOAD)] + [
@@ -189,7 +197,16 @@ def test_the_rest_of_the_extension_area(tmp_path: Path) -> None:
     log = GrowingLog(tmp_path)
     client = log._name(1, b"anna")
     area = element(PREVIOUS, 99) + element(CLIENT, client) + element(DELIVER_AT, 0) + element(60_000, 4)
-    log.append("", 1, publisher_id=77, extension=area, correlation_id=b"c", user_id=b"uu", sow_key=b"k", payload=b"xyz")
+    log.append(
+        "",
+        1,
+        publisher_id=77,
+        extension=area,
+        correlation_id=b"c",
+        user_id=b"uu",
+        sow_key=b"k",
+        payload=b"xyz",
+    )
     log.append("p", 2, expiration_s=30)
     log.append("p", 3, extension=element(EXPIRY, 5), expiration_s=30)
     log.append("p", 4, expiration_s=0)
@@ -286,7 +303,11 @@ def data_frame(*records: RecordParts, journal: int = 1, count: int | None = None
 
 
 def name_entry(kind: int, name_id: int, text: bytes, length: int | None = None) -> bytes:
-    return struct.pack("<IIQ", kind, len(text) if length is None else length, name_id) + text + bytes(-len(text) % 8)
+    return (
+        struct.pack("<IIQ", kind, len(text) if length is None else length, name_id)
+        + text
+        + bytes(-len(text) % 8)
+    )
 
 
 NAMES = struct.pack("<Q", 1) + name_entry(0, 0, b"json\tt")
@@ -296,8 +317,8 @@ GOOD = RecordParts(b"x", publisher_id=5, sequence=1, txid=10)
 GROUP = (replace(GOOD, kind=4, payload=QUEUE_PAYLOAD), replace(GOOD, txid=11, sequence=2))
 
 
-def broken(**fields: object) -> bytes:
-    return data_frame(replace(GOOD, **fields))  # type: ignore[arg-type]
+def broken(**fields: Any) -> bytes:
+    return data_frame(replace(GOOD, **fields))
 
 
 def with_bytes(frame: bytes, at: int, value: bytes) -> bytes:
@@ -361,7 +382,16 @@ def test_a_malformed_frame_is_refused_and_nothing_of_it_taken(kind: int, payload
 
 @pytest.mark.parametrize(
     ("size", "count", "records"),
-    [(144, 2, 1), (144, 0, 1), (152, 1, 1), (136, 1, 1), (144, 1, 0), (232, 1, 2), (232, 3, 2), (1 << 40, 1, 1)],
+    [
+        (144, 2, 1),
+        (144, 0, 1),
+        (152, 1, 1),
+        (136, 1, 1),
+        (144, 1, 0),
+        (232, 1, 2),
+        (232, 3, 2),
+        (1 << 40, 1, 1),
+    ],
 )
 def test_a_transaction_that_does_not_add_up_is_refused(size: int, count: int, records: int) -> None:
     core = Core()
@@ -415,11 +445,13 @@ def test_memory_that_is_not_aligned_is_a_mistake_of_the_caller() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_damaged_frame_does_harm(tmp_path: Path, seed: int) -> None:
-    """Frames with bytes changed, cut or doubled: refused, or harmless names; the checksum finds every changed record."""
+    """Frames with bytes changed, cut or doubled: refused, or harmless names. No changed record is taken."""
     chance = random.Random(seed)
     log = GrowingLog(tmp_path, 1 << 16)
     for number in range(12):
-        log.append("pq"[number % 2], number + 1, "t" * (number % 3 + 1), path=b"A\tG\t1" if number % 4 == 0 else b"")
+        log.append(
+            "pq"[number % 2], number + 1, "t" * (number % 3 + 1), path=b"A\tG\t1" if number % 4 == 0 else b""
+        )
     transaction(log, "r", b"y")
     frames = frames_of(log)
     sent = {one.raw[80:] for one in records_in(frames)}
@@ -451,7 +483,9 @@ def test_no_damaged_frame_does_harm(tmp_path: Path, seed: int) -> None:
             assert core.ring.pop_all() == []
             continue
         for group in pushed_in(core):
-            assert all(any(one.rest == raw[-len(one.rest) :] or not one.rest for raw in sent) for one in group)
+            assert all(
+                any(one.rest == raw[-len(one.rest) :] or not one.rest for raw in sent) for one in group
+            )
 
 
 def test_source_and_sink_agree_on_credit(tmp_path: Path) -> None:
