@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def group(tmp_path: Path) -> Iterator[Instances]:
         yield instances
 
 
-def _one_way(group: Instances, **options: object) -> None:
+def _one_way(group: Instances, **options: Any) -> None:
     group.add("A", [To("B", exclude=LOOSE, **options)])
     group.add("B")
 

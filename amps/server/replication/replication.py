@@ -678,7 +678,7 @@ class Replication:
         connection = self.destinations[destination].connection
         if connection is not None:
             connection.close()
-        self._diallers[destination].wake()
+        self._diallers[destination].hurry()
         return connection is not None
 
     # --- reachable instances --------------------------------------------------------------------------------
