@@ -53,7 +53,7 @@ cdef class OnwardTracker:
     cdef uint64_t acked_txid
     cdef uint64_t through
     cdef object reached            # deque of (log position, transaction id at the upstream)
-    cdef uint64_t reached_position # of the last one that was added
+    cdef uint64_t reached_position  # of the last one that was added
     cdef uint64_t reached_txid
     cdef Waiting* waiting
     cdef uint64_t count
