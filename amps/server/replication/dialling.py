@@ -80,13 +80,19 @@ class Dialler:
         self._destination = destination
         self._connect = connect
         self._link_came = asyncio.Event()
+        self._in_a_hurry = False
         self._tried: set[Link] = set()
         """The links of the last pass."""
         self._told: dict[str, str] = {}
         """By address: the last reason that was logged. It is not logged again until it changes."""
 
     def wake(self) -> None:
-        """A link has come in, or the next attempt is wanted at once."""
+        """A link has come in."""
+        self._link_came.set()
+
+    def hurry(self) -> None:
+        """Begin the next pass at once."""
+        self._in_a_hurry = True
         self._link_came.set()
 
     async def run(self) -> None:
@@ -96,6 +102,7 @@ class Dialler:
         while True:
             self._link_came.clear()
             self._tried.clear()
+            self._in_a_hurry = False
             outcomes = await self._search(timeouts[min(passes, len(timeouts) - 1)])
             last = outcomes[-1] if outcomes else None
             if last is not None and last.began and last.lasted_s >= LASTING_S:
@@ -119,6 +126,8 @@ class Dialler:
                 while True:
                     await self._link_came.wait()
                     self._link_came.clear()
+                    if self._in_a_hurry:
+                        return
                     link = self._around.usable_link(self._destination)
                     if link is not None and link not in self._tried:
                         return

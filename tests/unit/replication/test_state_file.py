@@ -63,7 +63,8 @@ def test_a_damaged_file_is_reported_and_ignored(tmp_path: Path, text: str) -> No
     path = destinations_path(tmp_path, "A")
     path.write_text(text)
     found, problem = read_destinations(path, "uuid", "epoch")
-    assert found == {} and problem
+    assert found == {}
+    assert problem
 
 
 def test_a_failed_write_leaves_the_earlier_file(tmp_path: Path) -> None:
