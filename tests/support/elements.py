@@ -29,7 +29,7 @@ Field = tuple[str, str]
 
 READ_SPY = """
 import os, sys
-import amps.config.model, amps.config.model_queues, amps.messages
+import amps.config.model, amps.config.model_queues, amps.config.model_replication, amps.messages
 from dataclasses import fields, is_dataclass
 SEEN = set()
 NOTES = os.open({notes!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -48,7 +48,7 @@ def watch(cls):
                 os.write(NOTES, f"{{cls.__name__}} {{name}}\\n".encode())
         return READ(self, name)
     cls.__getattribute__ = spy
-for module in (amps.config.model, amps.config.model_queues):
+for module in (amps.config.model, amps.config.model_queues, amps.config.model_replication):
     for value in list(vars(module).values()):
         if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__:
             watch(value)
