@@ -48,8 +48,8 @@ class Entry(NamedTuple):
     txid: int
     previous_txid: int
     source_txid: int
-    """Transaction id on the instance that sent it here. For a message that was published here and numbered by the server,
-    name id of the client.
+    """Transaction id on the instance that sent it here. For a message that was published here and numbered by the
+    server, name id of the client.
     """
     source_name_hash: int
     """Name id of the instance that sent it here, its upstream; 0: it was published here."""
@@ -209,16 +209,12 @@ class JournalFile:
         """Walk through the whole journal. Returns the summary of the intact part, and the damage behind it or None."""
         walk = self.entries(RecordSearch(topic_flags=lambda topic, message_type: 0))
         damage = None
-        upstreams: dict[int, tuple[bytes, int, int]] = {}
         try:
-            for entry in walk:
-                if entry.source_name_hash:
-                    name, txid = entry.upstream or b"%d" % entry.source_name_hash, entry.source_txid
-                    first = upstreams.get(entry.source_name_hash, (name, txid, txid))[1]
-                    upstreams[entry.source_name_hash] = (name, first, txid)
+            for _ in walk:
+                pass
         except LogDamaged as found:
             damage = found
-        return walk.survey._replace(upstreams=tuple(sorted(upstreams.values()))), damage
+        return walk.survey, damage
 
 
 class Entries:
@@ -249,6 +245,12 @@ class Entries:
             walker.last_txid,
             walker.first_timestamp_ns,
             walker.last_timestamp_ns,
+            tuple(
+                sorted(
+                    (walker.names.get(upstream, b"%d" % upstream), *range_)
+                    for upstream, range_ in walker.upstreams.items()
+                )
+            ),
         )
 
     @property

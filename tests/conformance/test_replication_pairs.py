@@ -68,17 +68,19 @@ def test_a_publisher_waits_for_a_sync_destination_that_is_away(group: Instances,
         group.client("A", unique + "-other") as other,
         group.client("A", unique + "-plain") as plain,
         group.client("A", unique + "-durable") as durable,
+        group.client("A", unique + "-local") as local,
         group.reader("A") as reader,
     ):
         plain.subscribe("t")
-        durable.subscribe("t|local", bm="0", o="fully_durable")
+        durable.subscribe("t", bm="0", o="fully_durable")
+        local.subscribe("local", bm="0", o="fully_durable")
         assert len(durable.receive_published(3)) == 3
         reader.receive_published(3)
         client.publish("t", b'{"n":7}', s=1, a="persisted")
         assert plain.receive_published(1)[0].body == b'{"n":7}'
         assert reader.receive_published(1)[0].body == b'{"n":7}'
         other.publish_persisted("local", [b'{"n":8}'], 1)
-        assert durable.receive_published(1)[0].body == b'{"n":8}'
+        assert local.receive_published(1)[0].body == b'{"n":8}'
         assert not _persisted(client, NEVER_S)
         durable.expect_nothing_for(0.2)
         group.launch("B")
@@ -218,7 +220,9 @@ def test_two_publishers_at_once_keep_their_order_everywhere(group: Instances, un
 @pytest.mark.parametrize("algorithm", ["zlib", "zstd"])
 def test_a_compressed_flow_needs_fewer_bytes(group: Instances, unique: str, algorithm: str) -> None:
     """Behaviour 50, decision 25.2."""
-    group.add("A", [To("B", exclude="replicate,cascade", xml=f"<CompressionType>{algorithm}</CompressionType>")])
+    group.add(
+        "A", [To("B", exclude="replicate,cascade", xml=f"<CompressionType>{algorithm}</CompressionType>")]
+    )
     group.add("B")
     proxy = group.proxy("A", "B")
     group.start()

@@ -7,6 +7,7 @@ model says which frames are refused. Of the others, every record must be in the 
 import random
 import struct
 from dataclasses import replace
+from typing import Any
 
 from amps._core.replication.stream import FRAME_DATA, FRAME_NAMES, SinkFlow, StreamError, TxidSet
 from amps._core.shm.memory import Ring
@@ -18,7 +19,10 @@ from tests.support.records import RecordParts, crc32c, element, padded
 UPSTREAM = publisher_id("amps-server: from A 1 2")
 HOP = b"A\tG\t1"
 TRANSACTION, REFUSED = 19, 20
-NAMES = {1: (b"anna", b"bert", b"amps-server: A/queue", b"amps-server: from C 1 2"), 3: (b"B\tG\t1", b"B\tG\t1\nC\tH\t2")}
+NAMES = {
+    1: (b"anna", b"bert", b"amps-server: A/queue", b"amps-server: from C 1 2"),
+    3: (b"B\tG\t1", b"B\tG\t1\nC\tH\t2"),
+}
 RANGES_MAX = 16384
 
 
@@ -97,7 +101,10 @@ class Model:
                 need(4 not in extension or extension[4] == 0 or extension[4] in self.paths)
                 payload = record[length - fields[16] :]
                 if kind in (4, 5):
-                    need(len(payload) >= 32 and len(payload) == 32 + 32 * struct.unpack_from("<I", payload, 4)[0])
+                    need(
+                        len(payload) >= 32
+                        and len(payload) == 32 + 32 * struct.unpack_from("<I", payload, 4)[0]
+                    )
                 need(kind != REFUSED or len(payload) == 16)
             found.append((kind, fields[3], record))
         return found
@@ -117,6 +124,7 @@ class Model:
 
     @staticmethod
     def _group(records: list[tuple[int, int, bytes]]) -> int:
+        count: int
         head = records[0][2]
         need(len(head) == 96 and struct.unpack_from("<I", head, 76)[0] == 16)
         size, count, _ = struct.unpack_from("<QII", head, 80)
@@ -144,7 +152,7 @@ class Maker:
         self.chance = chance
         self.txid = 10
 
-    def rarely(self, value: object, *others: object) -> object:
+    def rarely(self, value: Any, *others: Any) -> Any:
         return self.chance.choice(others) if self.chance.random() < 0.03 else value
 
     def names(self) -> bytes:
@@ -152,33 +160,36 @@ class Maker:
         for _ in range(self.chance.randrange(5)):
             kind = self.rarely(self.chance.choice([0, 1, 3]), 2, 4, 16)
             if kind in NAMES:
-                text = self.chance.choice(NAMES[kind])  # type: ignore[index]
+                text = self.chance.choice(NAMES[kind])
                 name_id = self.rarely(publisher_id(text.decode()), 7)
             else:
-                text, name_id = self.rarely(b"json\tt", b"json", b"\t"), self.rarely(self.chance.randrange(3), 1 << 32)  # type: ignore[assignment]
+                text, name_id = (
+                    self.rarely(b"json\tt", b"json", b"\t"),
+                    self.rarely(self.chance.randrange(3), 1 << 32),
+                )
             length = self.rarely(len(text), 0, 8, 65537, 1 << 31)
             made += struct.pack("<IIQ", kind, length, name_id) + padded(text)
-        return made[: self.rarely(len(made), len(made) - 1, 4)]  # type: ignore[misc]
+        return made[: self.rarely(len(made), len(made) - 1, 4)]
 
-    def record(self, **fields: object) -> bytes:
-        self.txid += self.rarely(self.chance.choice([1, 1, 5]), 0, -4)  # type: ignore[operator]
+    def record(self, **fields: Any) -> bytes:
+        self.txid += self.rarely(self.chance.choice([1, 1, 5]), 0, -4)
         kind = self.rarely(self.chance.choice([1, 1, 2, 3, 6]), 0, 4, 5, 7, 8, 16, 18, 20, 257)
         area = b""
         for tag in self.chance.sample([1, 2, 3, 4, 5, 6, 99], self.chance.choice([0, 0, 1, 3])):
             path = publisher_id(self.chance.choice(NAMES[3]).decode())
             words = [path if tag == 4 else self.chance.randrange(1 << 64)] * (2 if tag == 3 else 1)
-            area += element(self.rarely(tag, 4, 6), *words)  # type: ignore[arg-type]
+            area += element(self.rarely(tag, 4, 6), *words)
         parts = RecordParts(
             bytes(self.chance.choice([0, 1, 16, 32, 64])),
-            kind=kind,  # type: ignore[arg-type]
+            kind=kind,
             topic_id=self.chance.randrange(3) if self.chance.random() < 0.1 else 0,
-            publisher_id=self.rarely(5, 0, UPSTREAM),  # type: ignore[arg-type]
+            publisher_id=self.rarely(5, 0, UPSTREAM),
             sequence=self.txid,
             txid=max(0, self.txid),
-            extension=area[: self.rarely(len(area), max(0, len(area) - 1), 3)],  # type: ignore[misc]
+            extension=area[: self.rarely(len(area), max(0, len(area) - 1), 3)],
             sow_key=b"k" * self.chance.randrange(3),
         )
-        raw = bytearray(replace(parts, **fields).to_bytes())  # type: ignore[arg-type]
+        raw = bytearray(replace(parts, **fields).to_bytes())
         if self.chance.random() < 0.02:
             # One of the lengths.
             at = self.chance.choice([0, 68, 70, 72, 74, 76])
@@ -191,10 +202,14 @@ class Maker:
         sequence = self.chance.randrange(100)
         members = [self.record(kind=self.rarely(4, 1), payload=entries, sequence=sequence)]
         for number in range(self.chance.randrange(3)):
-            members.append(self.record(kind=self.rarely(1, 2, 4), sequence=sequence + 1 + self.rarely(number, 7)))  # type: ignore[operator]
+            members.append(
+                self.record(kind=self.rarely(1, 2, 4), sequence=sequence + 1 + self.rarely(number, 7))
+            )
         size = self.rarely(sum(map(len, members)), 0, 80, 1 << 40)
         count = self.rarely(len(members), 0, 1, 2, 1 << 31)
-        return self.record(kind=TRANSACTION, payload=struct.pack("<QII", size, count, 0), extension=b"", sow_key=b"") + b"".join(members)
+        return self.record(
+            kind=TRANSACTION, payload=struct.pack("<QII", size, count, 0), extension=b"", sow_key=b""
+        ) + b"".join(members)
 
     def data(self) -> bytes:
         units, count = [], 0
@@ -206,7 +221,7 @@ class Maker:
                 units.append(self.record())
                 count += 1
         made = struct.pack("<QII", self.rarely(1, 2), self.rarely(count, 0, count + 1), 0) + b"".join(units)
-        return made[: self.rarely(len(made), max(0, len(made) - 8), len(made) - 1, 15)]  # type: ignore[misc]
+        return made[: self.rarely(len(made), max(0, len(made) - 8), len(made) - 1, 15)]
 
 
 def members_of(group: bytes) -> list[bytes]:
@@ -238,13 +253,17 @@ def run(seed: int) -> None:
             expected = None
         try:
             sink.take(kind, payload)
+            ring.publish_pushed()
             found: int | None = len(ring.pop_all())
         except StreamError:
             found = None
+            ring.publish_pushed()
             if ring.pop_all():
                 raise Finding("a part of a refused frame is in the ring") from None
         if found != expected:
-            raise Finding(f"frame {number}: {found} records, and {expected} by the model, after {before}: {payload!r}")
+            raise Finding(
+                f"frame {number}: {found} records, and {expected} by the model, after {before}: {payload!r}"
+            )
         if expected is None:
             break
     run_acknowledgement(chance)

@@ -189,7 +189,9 @@ class Sink(Transport):
     def work(self) -> None:
         """Take answers, then what the core has consumed, then what is durable."""
         for record in self._egress.pop_all():
-            kind, slot, serial, *rest = control_payload(record)  # type: ignore[misc]
+            message = control_payload(record)
+            assert isinstance(message, list)
+            kind, slot, serial, *rest = message
             flow = self.flows[slot]
             if flow.serial != serial:
                 continue

@@ -10,7 +10,8 @@
 # owners (`look`). It walks in the order of the log, a few thousand slots in a turn. It names a message in a request when
 # the message has been here for longer than acknowledgements of such messages usually take, and again after 1, 2, 4, …
 # seconds, at most 30. A request names more messages than it wants, because the owner may have delivered the first ones
-# itself. When all wanted messages were granted, the rest is wanted as if it had not been named.
+# itself. When all wanted messages were granted, the rest is wanted as if it had not been named. There is no further
+# request until then, or for a second: so messages move in the order of the log.
 #
 # A transfer may come before its message, by another way. It is kept as long as an acknowledgement would be.
 #
@@ -24,7 +25,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 cdef enum:
     SLOTS_PER_LOOK = 4096
-    NAMED_MIN = 16                 # messages that a request may name, however few are wanted
+    NAMED_MIN = 256                # messages that a request may name, however few are wanted
     NAMED_MAX = 1024
     REQUESTS_COUNTED_MAX = 7
 
@@ -300,14 +301,14 @@ cdef class QueueSpan:
             self.look_at(self.not_before_ns)
             return False
         if now_ns >= self.wanted_until_ns:
-            self.wanted = 0
+            self.wanted = 0  # what has not come by now is requested again in its time
             self.named = []
         room = self.room()
-        if room <= self.wanted:
-            if room:
-                self.look_at(self.wanted_until_ns)
+        if room == 0:
             return False
-        room -= self.wanted
+        if self.wanted:
+            self.look_at(self.wanted_until_ns)
+            return False
         named_max = min(<uint64_t>NAMED_MAX, max(<uint64_t>NAMED_MIN, 4 * room))
         if queue.barriers.count:
             barrier = queue.barriers.entries[0].position
@@ -358,6 +359,8 @@ cdef class QueueSpan:
         cdef uint64_t count
         cdef bytearray bookmarks
         cdef uint64_t* words
+        self.granted_position = 0
+        self.wanted_until_ns = self.queue.now_ns + REPEAT_FIRST_NS
         for owner, named in found:
             by_owner.setdefault(owner, []).append(named)
         for owner, slots in by_owner.items():
@@ -373,10 +376,7 @@ cdef class QueueSpan:
                 words[2 * at + 1] = self.slots[slot].sequence
                 self._note_request(&self.slots[slot])
                 self.named.append((slot, self.slots[slot].position))
-            if self.wanted == 0:
-                self.granted_position = 0
             self.wanted += count
-            self.wanted_until_ns = self.queue.now_ns + REPEAT_FIRST_NS
             self.queue.shared.wishes.append(
                 (self.queue.number, self.ownerships.names[owner], bytes(bookmarks), count)
             )

@@ -76,16 +76,26 @@ class QueueView:
                 queue_id(queue): Group(
                     {
                         "disable_proxied_transfer": Operation(
-                            _disable_proxied_transfer, "no effect: messages are never taken over"
+                            partial(self._switch_proxied_transfer, number, False),
+                            "no longer take messages whose owner cannot be reached",
                         ),
                         "enable_proxied_transfer": Operation(
-                            _enable_proxied_transfer, "refused: messages cannot be taken over yet"
+                            partial(self._switch_proxied_transfer, number, True),
+                            "take messages whose owner cannot be reached; enable it on one instance only",
                         ),
                     }
                 )
-                for queue in self._queues
+                for number, queue in enumerate(self._queues)
             },
         )
+
+    async def _switch_proxied_transfer(
+        self, number: int, enabled: bool, parameters: Mapping[str, str]
+    ) -> None:
+        try:
+            await self._core.switch_proxied_transfer(number, enabled)
+        except CoreRefused as refusal:
+            raise Refused(409, str(refusal)) from None
 
     # --- metrics --------------------------------------------------------------------------------------------
 
@@ -273,18 +283,6 @@ class QueueView:
             f"age_of_oldest_lease {oldest_lease_s(row, now_ns)}, "
             f"proxied_transfer {proxied_transfer(row)}"
         )
-
-
-async def _disable_proxied_transfer(parameters: Mapping[str, str]) -> None:
-    """Do nothing: it is always disabled."""
-
-
-async def _enable_proxied_transfer(parameters: Mapping[str, str]) -> None:
-    raise Refused(
-        501,
-        "not supported yet: taking over messages whose owner cannot be reached, which needs replication; this instance "
-        "owns all messages in its queues",
-    )
 
 
 def queue_id(queue: QueueConfig) -> str:

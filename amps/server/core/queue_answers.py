@@ -42,6 +42,6 @@ def _switch_proxied(number: object, enabled: object, sequencer: Sequencer) -> tu
     adapter = sequencer.adapter
     if adapter is None or not isinstance(number, int) or not 0 <= number < len(adapter.manager.queues):
         return "error", f"there is no queue of the number {number!r}"
-    if not adapter.manager.set_proxied(number, bool(enabled)):
+    if not adapter.manager.set_proxied(number, bool(enabled)) and enabled:
         return "error", "the queue is one of this instance alone: no other instance can own its messages"
     return "ok", []

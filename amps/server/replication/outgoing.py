@@ -86,6 +86,9 @@ class Outgoing:
 
     async def run(self) -> Refused:
         """Run the flow until it ends. Return why. Raises Refused if it did not begin, ProtocolError."""
+        assert self._link.peer is not None
+        # Even if the flow does not begin: what came from that instance does not go back there, so nobody waits for it.
+        self._destination.meet(self._link.peer)
         try:
             async with asyncio.timeout(SETUP_S):
                 await log_on(self._channel, self._credentials)
@@ -130,7 +133,6 @@ class Outgoing:
     def _start(self, resume: Content, vector: bytes) -> None:
         around, destination, link = self._around, self._destination, self._link
         assert link.peer is not None
-        destination.meet(link.peer)
         last_txid = resume.number("last_txid", 0)
         end_txid = around.access.last_txid()
         if end_txid is not None and last_txid > end_txid:
