@@ -1,10 +1,10 @@
 """A queue that spans instances: several engines, each with a log, and links between them that lose, delay and repeat.
 
-All engine code is the server's: the queue manager, and the log adapter with its binary records. Around it is the least
-that replication promises. An instance has a log, of which a prefix is durable. A link carries the durable records of
-one log to another, in order; a lost link begins again at what the other log has. A record is not sent to an instance that
-it has passed. A record whose publisher has a later one in the log is a duplicate. A crash loses what is not durable, and
-all leases; the queue is then made again from the log, or from a checkpoint and the log behind it.
+All engine code is the server's: the queue manager, and the log adapter with its binary records. Around it is the
+least that replication promises. An instance has a log, of which a prefix is durable. A link carries the durable
+records of one log to another, in order; a lost link begins again at what the other log has. A record is not sent to an
+instance that it has passed. A record whose publisher has a later one in the log is a duplicate. A crash loses what is
+not durable, and all leases; the queue is then made again from the log, or from a checkpoint and the log behind it.
 
 The consumers of an instance are one client. It acknowledges what it holds, later. `Watch` notes who holds what.
 """
@@ -78,14 +78,19 @@ def position_of(index: int) -> int:
     return 8 * (index + 1)
 
 
-def acknowledgement(publisher: int, sequence: int, entries: list[tuple[int, int, int]], action: int, domain: int) -> bytes:
+def acknowledgement(
+    publisher: int, sequence: int, entries: list[tuple[int, int, int]], action: int, domain: int
+) -> bytes:
     """A client's acknowledgement, as the core records it."""
     body = ACKNOWLEDGEMENT.pack(action, len(entries), 0, 0, 0, domain)
     body += b"".join(ENTRY.pack(*entry, 0, 0) for entry in entries)
     length = RECORD.size + len(body)
-    return RECORD.pack(
-        length, 0, 0, 0, 0, publisher, sequence, 0, 0, 0, KIND_ACKNOWLEDGEMENT, 0, 0, 0, 0, 0, len(body)
-    ) + body
+    return (
+        RECORD.pack(
+            length, 0, 0, 0, 0, publisher, sequence, 0, 0, 0, KIND_ACKNOWLEDGEMENT, 0, 0, 0, 0, 0, len(body)
+        )
+        + body
+    )
 
 
 class Watch:
@@ -165,7 +170,10 @@ class Instance:
 
     def last_of(self, upstream: str) -> int:
         """Index of the first record of an upstream that is not in the log."""
-        return max((entry.place[1] + 1 for entry in self.log if entry.place and entry.place[0] == upstream), default=0)
+        return max(
+            (entry.place[1] + 1 for entry in self.log if entry.place and entry.place[0] == upstream),
+            default=0,
+        )
 
     # The log
 
@@ -233,7 +241,8 @@ class Instance:
         slot = self.holds.pop(bookmark)
         self._watch.returned(bookmark, self.name)
         position = next(
-            position_of(index) for index, entry in enumerate(self.log)
+            position_of(index)
+            for index, entry in enumerate(self.log)
             if entry.record is None and (entry.publisher, entry.sequence) == bookmark
         )
         _, _, kept = self.manager.acknowledge(0, CLIENT, [(*bookmark, position, slot)], action, 0, now_ns)
@@ -277,7 +286,7 @@ class Instance:
             for publisher, sequence, _, _, _ in entries_of(entry, (ACKNOWLEDGE, EXPIRE)):
                 self._watch.acknowledged.setdefault((publisher, sequence), self.name)
         self.durable = len(self.log)
-        leased = {position: state for position, state in self.manager.states(0)}
+        leased = dict(self.manager.states(0))
         while self._unsent and self._unsent[0][0] <= self.durable:
             _, position, bookmark, slot = self._unsent.popleft()
             if leased.get(position) in (3, 5):
@@ -291,8 +300,14 @@ class Instance:
         until = seen_until(queue)
         copy, width, _, _, ownerships = copy_messages(queue, 0, until, 1 << 14)
         self.checkpoint = Checkpoint(
-            len(self.log), copy, width, ownerships, publisher_table(self.manager), until,
-            deferred_acknowledgements(queue), early_transfers(queue),
+            len(self.log),
+            copy,
+            width,
+            ownerships,
+            publisher_table(self.manager),
+            until,
+            deferred_acknowledgements(queue),
+            early_transfers(queue),
         )
 
     def crash(self) -> None:
@@ -376,7 +391,8 @@ class Group:
             Link(self.instances[source], self.instances[sink])
             for source in self.names
             for sink in self.names
-            if source != sink and (self.pairs is None or source + sink in self.pairs or sink + source in self.pairs)
+            if source != sink
+            and (self.pairs is None or source + sink in self.pairs or sink + source in self.pairs)
         ]
         self._requests: list[tuple[str, str, bytes, int]] = []
         self.connect()

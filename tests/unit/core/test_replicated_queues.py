@@ -17,7 +17,7 @@ from tests.support.queue_engine import EngineSettings
 from tests.support.queue_group import acknowledgement
 from tests.support.queue_subject import QueueSettings
 from tests.support.records import RecordParts, ring_position
-from tests.unit.core.test_replicated_records import CLIENTS, FLOWS, FROM_B, FROM_C, P0, SERIAL, Core
+from tests.unit.core.test_replicated_records import CLIENTS, FLOWS, FROM_C, P0, SERIAL, Core
 
 BLOCKS = 4
 KIND_ACKNOWLEDGEMENT, KIND_EXPIRY, KIND_TRANSFER = 4, 5, 6
@@ -47,9 +47,7 @@ class Queued(Core):
         self.memory = numpy.zeros(arena_bytes(BLOCKS), "u1")
         self.counters = numpy.zeros(COUNTERS_BYTES, "u1")
         settings = EngineSettings(QueueSettings("Q", max_per_subscription=100), True, **self.options)
-        manager = QueueManager(
-            QueueArena(self.memory, BLOCKS), self.counters.data, [settings], 2, "M"
-        )
+        manager = QueueManager(QueueArena(self.memory, BLOCKS), self.counters.data, [settings], 2, "M")
         return LogAdapter(manager, [("Q", "json")]), _Topics()
 
     def begin(self, next_txid: int) -> None:
@@ -75,7 +73,10 @@ class Queued(Core):
 
     def publish(self, sequence: int) -> None:
         """A client publishes a message here."""
-        self.push(CLIENTS, RecordParts(b"{}", publisher_id=P0, sequence=sequence, position=ring_position(1, 1)).to_bytes())
+        self.push(
+            CLIENTS,
+            RecordParts(b"{}", publisher_id=P0, sequence=sequence, position=ring_position(1, 1)).to_bytes(),
+        )
 
     def log_on(self, name: str = "p0") -> None:
         self.push(CLIENTS, control_record((name, ""), KIND_LOGON, 1, 1))
@@ -88,12 +89,16 @@ class Queued(Core):
         def resolve(topic: str, message_type: str) -> RecordedTopic:
             number = topics.queue(topic, message_type)
             return RecordedTopic(
-                topic.encode(), [queues[n] for n in topics.feeds(topic, message_type)], -1 if number is None else number
+                topic.encode(),
+                [queues[n] for n in topics.feeds(topic, message_type)],
+                -1 if number is None else number,
             )
 
         directory = LogDirectory(self.storage.prefix, ".journal", resolve)
         cursor = LogCursor(directory, 0, 0, True)
-        cursor.learns_names = lambda class_, id_, text: adapter.note_path(id_, text.decode()) if class_ == 3 else None
+        cursor.learns_names = lambda class_, id_, text: (
+            adapter.note_path(id_, text.decode()) if class_ == 3 else None
+        )
         assert rebuild(cursor, adapter, self.journal.position, 1 << 30)
         return adapter
 
