@@ -5,12 +5,13 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
+from tests.support.admin import get
 from tests.support.instances import Instances, Sent, To, two_way
 from tests.support.peer import Message, RawClient, Silence
+from tests.support.ports import release_port, reserve_port
 from tests.support.server import wait_until
 
 WITHHELD_S = 1.5
@@ -24,9 +25,9 @@ def group(tmp_path: Path) -> Iterator[Instances]:
         yield instances
 
 
-def pair(group: Instances, **options: object) -> None:
+def pair(group: Instances) -> None:
     for name, to in two_way():
-        group.add(name, to, **options)
+        group.add(name, to)
     group.start()
 
 
@@ -63,7 +64,7 @@ def test_replication_2_a_stopped_sync_destination_withholds_acks(group: Instance
 
 def test_replication_3_a_stopped_async_destination_withholds_nothing(group: Instances) -> None:
     """replication.md §26 behaviour 3."""
-    group.add("A", [To("B", sync=False)])
+    group.add("A", [To("B", sync=False, exclude="replicate")])
     group.add("B")
     group.start()
     group.kill("B")
@@ -74,7 +75,7 @@ def test_replication_3_a_stopped_async_destination_withholds_nothing(group: Inst
 
 def test_replication_4_only_the_sync_one_of_two_destinations_counts(group: Instances) -> None:
     """replication.md §26 behaviour 4."""
-    group.add("A", [To("B"), To("C", sync=False)])
+    group.add("A", [To("B", exclude="replicate"), To("C", sync=False, exclude="replicate")])
     group.add("B")
     group.add("C")
     group.start()
@@ -112,7 +113,7 @@ def pair_with_own_topic(group: Instances) -> None:
 
 def test_replication_6_messages_that_the_filter_leaves_out_are_acked(group: Instances) -> None:
     """replication.md §26 behaviour 6."""
-    group.add("A", [To("B", topics=[Sent("t", "/x > 5", exclude="replicate_filter")])])
+    group.add("A", [To("B", topics=[Sent("t", "/x > 5", exclude="replicate,replicate_filter")])])
     group.add("B")
     group.start()
     with group.client("A", "p1") as first, group.client("A", "p2") as second:
@@ -127,7 +128,9 @@ def test_replication_6_messages_that_the_filter_leaves_out_are_acked(group: Inst
         expect_no_ack(first)
 
 
-def test_replication_8_fully_durable_waits_only_for_destinations_that_carry_the_topic(group: Instances) -> None:
+def test_replication_8_fully_durable_waits_only_for_destinations_that_carry_the_topic(
+    group: Instances,
+) -> None:
     """replication.md §26 behaviour 8: history comes, new messages of `t` do not until the destination is back."""
     pair_with_own_topic(group)
     with group.client("A", "p") as client:
@@ -179,23 +182,30 @@ def test_replication_9_the_bookmark_of_persisted_acks_stops_with_the_destination
 def wait_for_bookmark(client: RawClient, end: str) -> None:
     """Wait for a persisted acknowledgement with a bookmark of that end."""
     wait_until(
-        lambda: str(client.wait_for_ack("persisted").get("bm")).endswith(end), 10, lambda: f"no bookmark {end}"
+        lambda: str(client.wait_for_ack("persisted").get("bm")).endswith(end),
+        10,
+        lambda: f"no bookmark {end}",
     )
 
 
 def test_replication_16_a_downgrade_sends_what_was_withheld(group: Instances) -> None:
     """replication.md §26 behaviour 16, and the messages that `fully_durable` holds back."""
-    pair(group, admin=True)
-    base = f"http://127.0.0.1:{group['A'].admin_port}/amps/administrator/replication"
-    with group.client("A", "p") as client, group.client("A", "s") as full:
-        full.subscribe("t", bm="0|1|", o="fully_durable")
-        group.kill("B")
-        published(client, "t", 1, 1)
-        expect_no_ack(client)
-        full.expect_nothing_for(0.2)
-        urlopen(f"{base}/B/downgrade", timeout=10).close()
-        client.wait_for_persisted(1)
-        assert bodies(full.receive_published(1)) == [1]
+    port = reserve_port()
+    try:
+        group.add("A", [To("B")], xml=f"<Admin><InetAddr>127.0.0.1:{port}</InetAddr></Admin>")
+        group.add("B", [To("A")])
+        group.start()
+        with group.client("A", "p") as client, group.client("A", "s") as full:
+            full.subscribe("t", bm="0|1|", o="fully_durable")
+            group.kill("B")
+            published(client, "t", 1, 1)
+            expect_no_ack(client)
+            full.expect_nothing_for(0.2)
+            assert get(port, "/amps/administrator/replication/B/downgrade").status == 200
+            client.wait_for_persisted(1)
+            assert bodies(full.receive_published(1)) == [1]
+    finally:
+        release_port(port)
 
 
 def test_replication_20_a_logon_tells_what_is_persisted_and_what_is_logged(group: Instances) -> None:

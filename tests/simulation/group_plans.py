@@ -307,8 +307,12 @@ class Plan:
             self.group.upgrade(link)
 
 
-def run_plan(seed: int,
-    steps: int = 600,
+DEFAULT_PLAN_STEPS = 600
+
+
+def run_plan(
+    seed: int,
+    steps: int = DEFAULT_PLAN_STEPS,
     group_type: Callable[[list[Instance]], Group] = Group,
     plan_type: type[Plan] = Plan,
 ) -> Plan:

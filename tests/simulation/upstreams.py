@@ -1,8 +1,8 @@
-"""The world of an instance to which two other instances replicate, and the sink that stands for its replication process.
+"""The world of an instance to which two others replicate, and the sink that stands for its replication process.
 
-Each upstream has messages of its own publishers in its log, and, later, those of the other one. So each message comes on
-two ways. The sink follows the rules of docs/replication.md: it waits until an answer is durable, sends in the order of the
-upstream's log from the answered transaction id on, and acknowledges what the core has consumed and made durable.
+Each upstream has messages of its own publishers in its log, and, later, those of the other one. So each message comes
+on two ways. The sink follows the rules of docs/replication.md: it waits until an answer is durable, sends in the order
+of the upstream's log from the answered transaction id on, and acknowledges what is consumed and durable.
 
 Invariants, besides those of `World`: what was acknowledged to an upstream is in the log; the last transaction id that
 a start finds for an upstream is not ahead of its records; in the end all messages are there once.
@@ -107,14 +107,11 @@ class Flow:
 class Sink(Transport):
     """The replication process, stepped by hand like a transport."""
 
-    def __init__(
-        self, runtime: Runtime, upstreams: list[Upstream], chance: random.Random, waits: bool = True
-    ) -> None:
+    def __init__(self, runtime: Runtime, upstreams: list[Upstream], chance: random.Random) -> None:
         self.index = SINK
         self.sessions = {}
         self._runtime = runtime
         self._chance = chance
-        self._waits = waits
         self._ring = runtime.ingress[SINK]
         self._egress = runtime.egress[SINK]
         self._ring.attach_producer()
@@ -192,7 +189,9 @@ class Sink(Transport):
     def work(self) -> None:
         """Take answers, then what the core has consumed, then what is durable."""
         for record in self._egress.pop_all():
-            kind, slot, serial, *rest = control_payload(record)  # type: ignore[misc]
+            message = control_payload(record)
+            assert isinstance(message, list)
+            kind, slot, serial, *rest = message
             flow = self.flows[slot]
             if flow.serial != serial:
                 continue
@@ -206,7 +205,7 @@ class Sink(Transport):
         while self._waiting and self._ring.push(self._waiting[0]):
             self._waiting.popleft()
         for flow in self.flows.values():
-            if flow.answer is not None and (durable >= flow.answer[1] or not self._waits):
+            if flow.answer is not None and durable >= flow.answer[1]:
                 last, flow.answer = flow.answer[0], None
                 flow.upstream.promised = max(flow.upstream.promised, last)
                 flow.next = sum(sent.txid <= last for sent in flow.upstream.log)
@@ -219,9 +218,6 @@ class Sink(Transport):
 class UpstreamWorld(World):
     """A world with two upstreams."""
 
-    waits = True
-    """Whether the sink waits until an answer is durable."""
-
     def _make_settings(self, journal_bytes: int, preallocated: int, ring_bytes: int) -> Settings:
         self.upstreams = [Upstream(name) for name in NAMES]
         self.others = {publisher_id(name) for one in self.upstreams for name in one.publishers}
@@ -232,7 +228,7 @@ class UpstreamWorld(World):
     def _make_transport(self, index: int) -> Transport:
         if index != SINK:
             return super()._make_transport(index)
-        return Sink(self.server.runtime, self.upstreams, self.chance, self.waits)
+        return Sink(self.server.runtime, self.upstreams, self.chance)
 
     def _actions(self) -> list[tuple[Callable[[], None], float]]:
         return [*super()._actions(), (self._grow, 40), (self._cut_link, 3)]

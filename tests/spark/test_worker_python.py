@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -100,26 +102,30 @@ else:
 """
 
 
-@pytest.mark.parametrize(
-    ("variables", "told"),
-    [
-        (
-            {},
-            "this session of Spark runs python3, for PYSPARK_PYTHON was not set, and that one lacks amps and "
-            "pyspark and pyarrow: import amps.spark before the session is made, or set "
-            f"PYSPARK_PYTHON={sys.executable}",
-        ),
-        (
-            {"PYSPARK_PYTHON": "/somewhere/python"},
-            "this session of Spark runs /somewhere/python, which PYSPARK_PYTHON names, and there is no such "
-            f"command: set PYSPARK_PYTHON={sys.executable}, or remove it, before the process starts",
-        ),
-        ({"PYSPARK_PYTHON": sys.executable}, "registered"),
-    ],
-)
-def test_a_session_of_another_python_names_the_setting(
-    tmp_path: Path, variables: dict[str, str], told: str
-) -> None:
-    done = driver(tmp_path, SESSION_FIRST, {**not_activated(tmp_path), **variables})
+def test_a_session_of_another_python_names_the_setting(tmp_path: Path) -> None:
+    """The environment of the session's JVM counts, not that of the driver after the import."""
+    done = driver(tmp_path, SESSION_FIRST, not_activated(tmp_path))
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.splitlines()[-1] == told
+    assert done.stdout.splitlines()[-1] == (
+        "this session of Spark runs python3, for PYSPARK_PYTHON was not set, and that one lacks amps and "
+        "pyspark and pyarrow: import amps.spark before the session is made, or set "
+        f"PYSPARK_PYTHON={sys.executable}"
+    )
+
+
+def session_with(**environment: str) -> Any:
+    """A session's context whose JVM has this environment, as far as the check looks: no JVM is started."""
+    return SimpleNamespace(_jvm=SimpleNamespace(System=SimpleNamespace(getenv=environment.items)))
+
+
+@pytest.mark.parametrize("variable", ["PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"])
+def test_the_variable_that_names_the_python_is_told(variable: str) -> None:
+    from amps.spark.worker_python import WrongPython, check_python
+
+    with pytest.raises(WrongPython) as raised:
+        check_python(session_with(**{variable: "/somewhere/python"}))
+    assert str(raised.value) == (
+        f"this session of Spark runs /somewhere/python, which {variable} names, and there is no such "
+        f"command: set {variable}={sys.executable}, or remove it, before the process starts"
+    )
+    check_python(session_with(**{variable: sys.executable}))

@@ -262,9 +262,7 @@ class Instances:
         )
 
     def _excerpts(self) -> str:
-        return "\n".join(
-            f"--- {each.name}\n{each.server.excerpt(40)}" for each in self._instances.values()
-        )
+        return "\n".join(f"--- {each.name}\n{each.server.excerpt(40)}" for each in self._instances.values())
 
     # --- contents ---------------------------------------------------------------------------------------------
 

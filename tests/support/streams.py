@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from amps._core.journal.reader import LogCursor, LogDirectory, build_file_header
 from amps._core.replication.stream import FRAME_DATA, FRAME_NAMES
@@ -99,12 +100,14 @@ class GrowingLog:
         source: tuple[int, int] | None = None,
         message_type: str = "json",
         extension: bytes = b"",
-        **fields: object,
+        **fields: Any,
     ) -> Logged:
         """One record. `path`: the instances it passed; `source`: name id of the upstream, and transaction id there."""
-        return self.append_group([(client, sequence, topic, path, source, message_type, extension, fields)], False)[0]
+        return self.append_group(
+            [(client, sequence, topic, path, source, message_type, extension, fields)], False
+        )[0]
 
-    def append_group(self, wanted: list[tuple], is_transaction: bool = True) -> list[Logged]:  # type: ignore[type-arg]
+    def append_group(self, wanted: list[tuple[Any, ...]], is_transaction: bool = True) -> list[Logged]:
         """Records as one transaction."""
         need = sum(1000 + len(one[2]) + len(one[3]) + len(one[7].get("payload", b"")) for one in wanted)
         if self.position - self.start + need > self.file_bytes - 200:
@@ -122,7 +125,11 @@ class GrowingLog:
             if path:
                 extension += element(PATH, self._name(PATH_CLASS, path))
             parts = RecordParts(
-                publisher_id=publisher, sequence=sequence, topic_id=self.topics[key], extension=extension, **fields
+                publisher_id=publisher,
+                sequence=sequence,
+                topic_id=self.topics[key],
+                extension=extension,
+                **fields,
             )
             made.append((parts, topic, path))
         if is_transaction:
@@ -198,4 +205,6 @@ def records_in(frames: list[tuple[int, bytes]]) -> list[Received]:
 
 def ack_payload(through: int, exceptions: list[tuple[int, int]]) -> bytes:
     """The payload of an ACK frame."""
-    return struct.pack("<QII", through, len(exceptions), 0) + b"".join(struct.pack("<QQ", *one) for one in exceptions)
+    return struct.pack("<QII", through, len(exceptions), 0) + b"".join(
+        struct.pack("<QQ", *one) for one in exceptions
+    )

@@ -2,9 +2,9 @@
 #
 # For each 64 KiB of journal, the index has one block: offset, transaction id and time of its first record. For each
 # publisher with records in the block, it has an entry with the range of the publisher's sequences. An upstream of
-# replication is indexed as one more publisher, whose sequence is the transaction id there. Sequences of a publisher only
-# rise in a log, so a bookmark can only be in the block whose entry encloses it. Topic records form a
-# chain that leads backwards from `last_topic_offset`.
+# replication is indexed as one more publisher, whose sequence is the transaction id there. Sequences of a publisher
+# only rise in a log, so a bookmark can only be in the block whose entry encloses it. Topic records form a chain that
+# leads backwards from `last_topic_offset`.
 #
 # The core builds the index of the file in use in shared memory, where transports read it. It fills an entry, then
 # publishes the counts by release stores. When a file is full, the index is written beside it with a summary per

@@ -120,8 +120,8 @@ cdef enum:
 # record (8 bytes, 0 = none), name id (8), class (4), length of the text (4), text.
 cdef enum NameClass:
     NAME_CLIENT = 1                # a client name; its id is the publisher id of the client
-    NAME_INSTANCE = 2              # an instance that sends records here; the text is "amps-server: from <name>"
-    NAME_PATH = 3                  # a line "name TAB group" for each instance passed, in order, line feeds between
+    NAME_INSTANCE = 2              # an upstream: "amps-server: from <name> <its epoch> <own epoch>"
+    NAME_PATH = 3                  # for each instance passed, in order: "name TAB group TAB epoch", line feeds between
 
 
 cdef inline uint32_t extension_value_bytes(uint32_t tag) noexcept nogil:

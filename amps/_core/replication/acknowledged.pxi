@@ -25,7 +25,6 @@ cdef class Release:
     cdef TxidSet acks              # the set that it follows
     cdef uint32_t at               # number of the first exception that does not end before the cursor
     cdef NumberMap firsts          # publisher id -> log position of its first record that is excepted
-    cdef uint64_t from_txid        # lowest missing id of the set when the search began
     cdef bint finished
 
 
@@ -112,11 +111,7 @@ cdef Release next_release(SourceFlow self, Release last):
     cdef Release made = Release()
     made.acks = self.acks
     made.finished = False
-    made.from_txid = self.acks.lowest_missing()
-    if (
-        last is not None and last.from_txid == made.from_txid
-        and last.acks.begins_as(self.acks, last.acks.through)
-    ):
+    if last is not None and last.acks.begins_as(self.acks, last.acks.through):
         made.cursor = last.cursor
         made.firsts = last.firsts
         made.at = self.acks.range_at(last.acks.through + 1)

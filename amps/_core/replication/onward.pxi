@@ -53,7 +53,7 @@ cdef class OnwardTracker:
     cdef uint64_t acked_txid
     cdef uint64_t through
     cdef object reached            # deque of (log position, transaction id at the upstream)
-    cdef uint64_t reached_position # of the last one that was added
+    cdef uint64_t reached_position  # of the last one that was added
     cdef uint64_t reached_txid
     cdef Waiting* waiting
     cdef uint64_t count
@@ -145,7 +145,7 @@ cdef class OnwardTracker:
         if txid <= self.acked_txid:
             return 0
         for number in range(len(self.destinations)):
-            flow = <SourceFlow?>self.destinations[number]
+            flow = self.destinations[number]
             if flow is not None and flow.rules.goes(record, self.cursor):
                 bits |= <uint64_t>1 << number
         if bits:
@@ -213,7 +213,7 @@ cdef class OnwardTracker:
             bits = run.destinations
             for number in range(known):
                 if bits >> number & 1:
-                    flow = <SourceFlow?>self.destinations[number]
+                    flow = self.destinations[number]
                     if (
                         flow is None or not flow.waits or run.position < flow.upgraded_at
                         or holds_run(flow, run.local_first, run.local_last)

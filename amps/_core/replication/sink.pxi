@@ -1,45 +1,28 @@
 # The sink flow of one upstream: from its frames to records in the ring to the core.
 #
-# A record is checked as a whole: lengths, checksum, kind, the order of transaction ids, and that its topic and path were
-# named before. Then it is laid out in the ring with the topic number of this process. Its extension area is made anew:
-# client, expiry and delay of the original, and where it came from (docs/replication.md). The rest stays as it is.
+# A record is checked as a whole: lengths, checksum, kind, the order of transaction ids, and that its topic and path
+# were named before (source_names.pxi). Then it is laid out in the ring, with its origin (sink_records.pxi).
 #
 # If the ring is full, the flow stops at that record. `go_on` continues there.
 #
 # Invariants
 # - A record is pushed whole, and each transaction as one.
-# - Frames are checked to their end before the first record of the frame is pushed. So a frame has its effect, or the
-#   link is closed.
+# - A frame is checked to its end before its first record is pushed. So a frame has its effect, or the link is closed.
 # - Nothing is allocated by a length or number that was not compared with the bytes that are there.
 
 from collections import deque
-from libc.stdint cimport uint16_t, uint32_t, uint64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport uint32_t, uint64_t, uint8_t
+from libc.string cimport memcpy
 
-from amps._core.journal.queue_records cimport QueueAcknowledgementHeader, QueueEntry
-from amps._core.journal.record cimport (
-    EXTENSION_CLIENT,
-    EXTENSION_DELIVER_AT,
-    EXTENSION_ELEMENT_BYTES,
-    EXTENSION_EXPIRY,
-    KIND_QUEUE_ACKNOWLEDGEMENT,
-    KIND_QUEUE_EXPIRY,
-    NAME_BYTES_MAX,
-    NO_EXPIRATION,
-    RECORD_BYTES_MAX,
-    REFUSED_BYTES,
-    extension_fits,
-    extension_value,
-    put_extension,
-)
+from amps._core.journal.record cimport RECORD_BYTES_MAX
 from amps._core.shm.memory cimport Ring
-from amps._core.values.value cimport hash_bytes
 from amps._core.wire.topics cimport TopicTable
 
 cdef enum:
-    EXTENSION_BYTES_MAX = 3 * 12 + 20 + 12     # client, expiry, deliver at; source; path
-    PATHS_MAX = 65536              # of one connection
-    SOURCE_WORDS = 2
+    REJECTIONS_MAX = 1000          # are kept for the source
+
+cdef uint64_t NO_ROOM = <uint64_t>-1
+
 
 cdef enum Permission:
     PERMISSION_UNKNOWN = 0
@@ -52,32 +35,23 @@ cdef class SinkFlow:
     """The flow from one upstream.
 
     ring, slot, serial: where records are pushed, under which session. topics: the topics of this process. upstream_id:
-    name id of the upstream. hop: the line of the source in a path, `instance TAB group TAB epoch`. declare_topic(entry),
-    declare_name(class, name id, text), spill(record): tell the core the number of a topic and the text of a name id, and
-    pass a record that is too long for the ring; False: there is no room now, and it is tried again. allowed(topic,
-    message type): whether the source may replicate the topic. declared_names: the name ids that this process has
-    declared to the core. last_txid: the last transaction id of the upstream in this log.
+    name id of the upstream. hop: the line of the source in a path, `instance TAB group TAB epoch`.
+
+    declare_topic(entry), declare_name(class, name id, text): tell the core the number of a topic, and the text of a
+    name id. spill(record): pass it a record that is too long for the ring. If they return False, there is no room now,
+    and it is tried again. allowed(topic, message type): whether the source may replicate the topic. declared_names: the
+    name ids that this process has declared to the core. last_txid: the last transaction id of the upstream in this log.
     """
 
     cdef Ring ring
     cdef uint32_t slot
     cdef uint32_t serial
-    cdef TopicTable topics
     cdef uint64_t upstream_id
-    cdef bytes hop
     cdef object declare_topic
-    cdef object declare_name
     cdef object spill
     cdef object allowed
-    cdef set declared_names
-    # what the source has named
-    cdef uint64_t journal
-    cdef NumberMap topic_numbers   # topic id of the source + 1 -> number of the topic here
+    cdef SourceNames names
     cdef NumberMap permissions     # number of the topic + 1 -> Permission
-    cdef NumberMap path_ids        # path id at the source -> path id here
-    cdef dict path_texts           # path id here -> text
-    cdef dict client_texts         # name id of a client that is not declared yet -> text
-    cdef uint64_t direct_path      # path id of records that were published at the source
     # the current frame
     cdef object frame              # keeps the memory; None: no frame is unfinished
     cdef const uint8_t* data
@@ -100,21 +74,12 @@ cdef class SinkFlow:
         self.ring = ring
         self.slot = slot
         self.serial = serial
-        self.topics = topics
         self.upstream_id = upstream_id
-        self.hop = hop
         self.declare_topic = declare_topic
-        self.declare_name = declare_name
         self.spill = spill
         self.allowed = allowed
-        self.declared_names = declared_names
-        self.journal = 0
-        self.topic_numbers = NumberMap()
+        self.names = SourceNames(topics, hop, declare_name, declared_names)
         self.permissions = NumberMap()
-        self.path_ids = NumberMap()
-        self.path_texts = {}
-        self.client_texts = {}
-        self.direct_path = self.note_path(hop)
         self.frame = None
         self.data = NULL
         self.at = self.end = 0
@@ -140,12 +105,12 @@ cdef class SinkFlow:
         if self.frame is not None:
             raise ValueError("the last frame is not finished")
         if frame_type == FRAME_NAMES:
-            self.learn_names(&view[0] if length else NULL, length)
+            self.names.learn(&view[0] if length else NULL, length)
             return True
         if frame_type != FRAME_DATA or length < sizeof(DataHeader):
             raise StreamError(f"a frame of type {frame_type} and {length} bytes carries no records")
         memcpy(&header, &view[0], sizeof(DataHeader))
-        if header.journal != self.journal:
+        if header.journal != self.names.journal:
             # No topic of another journal was named, so no record of it can be valid.
             raise StreamError("records of a journal whose topics were not named")
         self.check_records(&view[0], length, header.count)
@@ -156,7 +121,10 @@ cdef class SinkFlow:
         return self.go_on()
 
     def go_on(self):
-        """Push the rest of the frame. True: all of it is in the ring."""
+        """Push the rest of the frame. True: all of it is in the ring.
+
+        The owner publishes what was pushed: it also wakes the core.
+        """
         cdef const unsigned char[::1] view
         cdef bint pushed = True
         if self.frame is None:
@@ -167,8 +135,6 @@ cdef class SinkFlow:
             while self.at < self.end and pushed:
                 pushed = self.push_next()
         finally:
-            if self.ring.pending_head != load_relaxed(&self.ring.data.head):
-                self.ring.publish()
             self.mark()
         if pushed:
             self.frame = None
@@ -199,76 +165,6 @@ cdef class SinkFlow:
         rejections = self.rejections
         self.rejections = []
         return rejections
-
-    # --- names ----------------------------------------------------------------------------------------
-
-    cdef int learn_names(self, const uint8_t* data, uint64_t length) except -1:
-        """Take a NAMES frame. Raises StreamError."""
-        cdef NameEntry entry
-        cdef uint64_t at = 8
-        cdef uint64_t journal
-        cdef bytes text
-        if length < 8:
-            raise StreamError(f"a frame of names has {length} bytes")
-        memcpy(&journal, data, 8)
-        if journal != self.journal:
-            self.journal = journal
-            self.topic_numbers.clear()
-        while at < length:
-            if length - at < sizeof(NameEntry):
-                raise StreamError("a frame of names ends within an entry")
-            memcpy(&entry, data + at, sizeof(NameEntry))
-            at += sizeof(NameEntry)
-            if entry.length > NAME_BYTES_MAX or align8(entry.length) > length - at:
-                raise StreamError(f"a name says it has {entry.length} bytes")
-            text = (<const char*>data + at)[:entry.length]
-            at += align8(entry.length)
-            if entry.kind == NAME_TOPIC:
-                self.learn_topic(entry.id, text)
-            elif entry.id != hash_bytes(<const uint8_t*><const char*>text, entry.length, 0):
-                raise StreamError("a name id is not the hash of its text")
-            elif entry.kind == NAME_CLIENT:
-                if text.startswith(UPSTREAM_NAMES):
-                    raise StreamError("a publisher has the name of an upstream")
-                if entry.id not in self.declared_names:
-                    self.client_texts[entry.id] = text
-            elif entry.kind == NAME_PATH:
-                if self.path_ids.count >= PATHS_MAX:
-                    raise StreamError(f"more than {PATHS_MAX} paths")
-                self.path_ids.put(entry.id, self.note_path(text + b"\n" + self.hop))
-            else:
-                raise StreamError(f"a name of class {entry.kind}")
-        return 0
-
-    cdef int learn_topic(self, uint64_t topic_id, bytes text) except -1:
-        message_type, tab, name = text.partition(b"\t")
-        if not tab or topic_id >= <uint64_t>1 << 32:
-            raise StreamError("a topic without its message type")
-        try:
-            entry = self.topics.entry(name.decode("utf-8", "surrogatepass"), message_type.decode())
-        except UnicodeDecodeError:
-            raise StreamError("a topic that is not UTF-8") from None
-        self.topic_numbers.put(topic_id + 1, <uint64_t>(<TopicEntry>entry).number + 1)
-        return 0
-
-    cdef uint64_t note_path(self, bytes text) except 0:
-        """The id here of a path."""
-        cdef uint64_t path = hash_bytes(<const uint8_t*><const char*>text, PyBytes_GET_SIZE(text), 0)
-        if path not in self.declared_names:
-            self.path_texts[path] = text
-        return path
-
-    cdef bint declare(self, uint32_t name_class, uint64_t name_id, dict texts) except -1:
-        """Declare a name to the core before the first record that uses it. False: there is no room."""
-        text = texts.get(name_id)
-        if text is None:
-            return True
-        if name_id not in self.declared_names:
-            if not self.declare_name(name_class, name_id, text):
-                return False
-            self.declared_names.add(name_id)
-        del texts[name_id]
-        return True
 
     # --- checks ---------------------------------------------------------------------------------------
 
@@ -327,11 +223,11 @@ cdef class SinkFlow:
             raise StreamError(f"the record with the transaction id {record.txid} has no valid publisher")
         if <uint64_t>record.length + EXTENSION_BYTES_MAX > RECORD_BYTES_MAX:
             raise StreamError(f"a record of {record.length} bytes")
-        if self.topic_numbers.find(<uint64_t>record.topic_id + 1) == NULL:
+        if self.names.topic_numbers.find(<uint64_t>record.topic_id + 1) == NULL:
             raise StreamError(f"the record with the transaction id {record.txid} has a topic that was not named")
         if record.extension_length:
             path = extension_word(record, EXTENSION_PATH, 0)
-            if path and self.path_ids.find(path) == NULL:
+            if path and self.names.path_ids.find(path) == NULL:
                 raise StreamError(f"the record with the transaction id {record.txid} has a path that was not named")
         if not payload_fits(record):
             raise StreamError(f"the payload of the record with the transaction id {record.txid} is malformed")
@@ -357,9 +253,9 @@ cdef class SinkFlow:
             return False
         if need:
             if align8(need) > self.ring.capacity // 2:
-                memory = bytearray(need)
+                memory = bytearray(align8(need))
                 self.lay_out(record, first, end, <uint8_t*><char*>memory)
-                if not self.spill(bytes(memory)):
+                if not self.spill(bytes(memory[:need])):
                     return False
             else:
                 room = self.ring.reserve(<uint32_t>need)
@@ -387,35 +283,25 @@ cdef class SinkFlow:
         cdef TopicEntry entry
         # A transaction is passed over as a whole.
         while <const uint8_t*>at < end:
-            entry = self.entry_of(at)
+            entry = self.names.entry_of(at)
             if not self.permits(entry):
                 self.reject(first, end, entry)
                 return 0
             at = <const RecordHeader*>(<const uint8_t*>at + align8(at.length))
         at = first
         while <const uint8_t*>at < end:
-            entry = self.entry_of(at)
+            entry = self.names.entry_of(at)
             if not entry.declared:
                 if not self.declare_topic(entry):
                     return NO_ROOM
                 entry.mark_declared()
-            if self.client_texts and not self.declare(NAME_CLIENT, record_client_id(at), self.client_texts):
-                return NO_ROOM
-            if self.path_texts and not self.declare(NAME_PATH, self.path_of(at), self.path_texts):
+            if not self.names.declare_all(at):
                 return NO_ROOM
             need += at.length + extension_bytes(at) - at.extension_length
             if record != first:
                 need = align8(need)
             at = <const RecordHeader*>(<const uint8_t*>at + align8(at.length))
         return need
-
-    cdef inline TopicEntry entry_of(self, const RecordHeader* record):
-        return <TopicEntry>self.topics.entries[self.topic_numbers.find(<uint64_t>record.topic_id + 1).value - 1]
-
-    cdef inline uint64_t path_of(self, const RecordHeader* record) noexcept:
-        """The path id here of a record."""
-        cdef uint64_t path = extension_word(record, EXTENSION_PATH, 0) if record.extension_length else 0
-        return self.path_ids.find(path).value if path else self.direct_path
 
     cdef bint permits(self, TopicEntry entry) except -1:
         """Whether the source may replicate a topic."""
@@ -443,7 +329,7 @@ cdef class SinkFlow:
         cdef RecordHeader* transaction = <RecordHeader*>room
         cdef uint8_t* at = room
         if record == first:
-            self.lay_out_record(record, room)
+            self.lay_out_one(record, room)
             return 0
         memcpy(room, record, TRANSACTION_BYTES)
         transaction.position = <uint64_t>self.serial << 32 | self.slot
@@ -451,94 +337,16 @@ cdef class SinkFlow:
         transaction.sequence = first.sequence
         at += TRANSACTION_BYTES
         while <const uint8_t*>first < end:
-            at = self.lay_out_record(first, at)
+            at = self.lay_out_one(first, at)
             first = <const RecordHeader*>(<const uint8_t*>first + align8(first.length))
         transaction.length = <uint32_t>(at - room)
         (<TransactionGroup*>(room + RECORD_HEADER_BYTES)).bytes = transaction.length - TRANSACTION_BYTES
         return 0
 
-    cdef uint8_t* lay_out_record(self, const RecordHeader* record, uint8_t* room) noexcept:
-        """Write one record with its new extension area. Returns the address behind its padding."""
-        cdef RecordHeader* made = <RecordHeader*>room
-        cdef uint8_t* at = room + RECORD_HEADER_BYTES
-        cdef uint64_t[SOURCE_WORDS] words
-        cdef uint64_t rest = record.length - RECORD_HEADER_BYTES - record.extension_length
-        memcpy(room, record, RECORD_HEADER_BYTES)
-        at = keep_extension(record, EXTENSION_CLIENT, at)
-        words[0] = expiry_of(record)
-        if words[0]:
-            at = put_extension(at, EXTENSION_EXPIRY, &words[0])
-        words[0] = self.upstream_id
-        words[1] = record.txid
-        at = put_extension(at, EXTENSION_SOURCE, &words[0])
-        words[0] = self.path_of(record)
-        at = put_extension(at, EXTENSION_PATH, &words[0])
-        at = keep_extension(record, EXTENSION_DELIVER_AT, at)
-        made.extension_length = <uint16_t>(at - room - RECORD_HEADER_BYTES)
-        made.length = <uint32_t>(RECORD_HEADER_BYTES + made.extension_length + rest)
-        made.position = <uint64_t>self.serial << 32 | self.slot
-        made.topic_id = <uint32_t>(self.topic_numbers.find(<uint64_t>record.topic_id + 1).value - 1)
-        memcpy(at, <const uint8_t*>record + RECORD_HEADER_BYTES + record.extension_length, rest)
-        at += rest
-        rest = align8(made.length) - made.length
-        memset(at, 0, rest)
-        return at + rest
-
-
-UPSTREAM_NAMES = b"amps-server: from "
-"""How the name of an upstream begins; name class 2."""
-
-cdef uint64_t NO_ROOM = <uint64_t>-1
-cdef enum:
-    REJECTIONS_MAX = 1000          # are kept for the source
-
-
-cdef inline uint64_t expiry_of(const RecordHeader* record) noexcept nogil:
-    """The UNIX time in ns at which a record expires at every instance; 0: none was specified, or it never does."""
-    cdef uint64_t expiry_ns = extension_word(record, EXTENSION_EXPIRY, 0) if record.extension_length else 0
-    if expiry_ns == 0 and record.expiration_s != NO_EXPIRATION and record.expiration_s != 0:
-        expiry_ns = record.timestamp_ns + <uint64_t>record.expiration_s * 1_000_000_000
-    return expiry_ns
-
-
-cdef inline uint64_t extension_bytes(const RecordHeader* record) noexcept nogil:
-    """Bytes of the extension area that a record has here."""
-    cdef uint64_t length = 20 + 12
-    if record.extension_length:
-        if extension_value(record, EXTENSION_CLIENT) != NULL:
-            length += 12
-        if extension_value(record, EXTENSION_DELIVER_AT) != NULL:
-            length += 12
-    return length + (12 if expiry_of(record) else 0)
-
-
-cdef inline uint8_t* keep_extension(const RecordHeader* record, uint32_t tag, uint8_t* at) noexcept nogil:
-    """Write the element of a tag as a record has it, if it has one. Returns the address behind it."""
-    cdef const uint8_t* value = extension_value(record, tag) if record.extension_length else NULL
-    cdef uint64_t word
-    if value == NULL:
-        return at
-    memcpy(&word, value, 8)
-    return put_extension(at, <uint16_t>tag, &word)
-
-
-cdef int check_member(const RecordHeader* record, const RecordHeader* previous) except -1:
-    """Check a record of a transaction: an acknowledgement, then publishes, of one publisher. Raises StreamError."""
-    if record.kind != (<int>KIND_QUEUE_ACKNOWLEDGEMENT if previous == NULL else <int>KIND_PUBLISH) or (
-        previous != NULL
-        and (record.publisher_id != previous.publisher_id or record.sequence != previous.sequence + 1)
-    ):
-        raise StreamError(f"the record with the transaction id {record.txid} cannot be in a transaction")
-    return 0
-
-
-cdef bint payload_fits(const RecordHeader* record) noexcept nogil:
-    """Whether the payload has the lengths that the core relies on."""
-    cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
-    if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT or record.kind == KIND_QUEUE_EXPIRY:
-        return record.payload_length >= sizeof(QueueAcknowledgementHeader) and record.payload_length == (
-            sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
+    cdef uint8_t* lay_out_one(self, const RecordHeader* record, uint8_t* room) noexcept:
+        """Write one record. Returns the address behind its padding."""
+        return lay_out_record(
+            record, room, <uint64_t>self.serial << 32 | self.slot,
+            <uint32_t>(self.names.topic_numbers.find(<uint64_t>record.topic_id + 1).value - 1), self.upstream_id,
+            self.names.path_of(record),
         )
-    if record.kind == KIND_TRANSACTION_REFUSED:
-        return record.payload_length == REFUSED_BYTES - RECORD_HEADER_BYTES
-    return True

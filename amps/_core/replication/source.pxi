@@ -82,7 +82,7 @@ cdef class SourceFlow:
     cdef readonly uint64_t bytes_out
     # acknowledgements: acknowledged.pxi
     cdef TxidSet acks
-    cdef uint64_t cleared_position # everything before it is acknowledged, or does not go there
+    cdef uint64_t cleared_position  # everything before it is acknowledged, or does not go there
     cdef uint64_t cleared_txid
     cdef LogCursor unacked
     cdef readonly uint64_t oldest_pending_time_ns  # log time of the record at `unacked`; 0: nothing is pending

@@ -50,6 +50,14 @@ class Rules:
 
 class Outgoing: ...
 class Release: ...
+class SourceNames:
+    def __init__(
+        self,
+        topics: TopicTable,
+        hop: bytes,
+        declare_name: Callable[[int, int, bytes], bool],
+        declared_names: set[int],
+    ) -> None: ...
 
 class SourceFlow:
     waits: bool

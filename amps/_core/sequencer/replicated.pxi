@@ -1,9 +1,9 @@
-# Records that other instances sent here (replication.md §10, §11, §24.6, §24.7; docs/replication.md tells the layout).
+# Records that other instances sent here (replication.md §10, §11, §24.6, §24.7; the layout is in docs/replication.md).
 #
-# The replication process has a session for each flow that comes in. The session's publisher is the upstream: the instance
-# that sends the flow. Its sequence is the transaction id there. A record of such a session is complete: it has publisher,
-# sequence, source and path. The core drops repeats of the upstream and duplicates of the publisher, and gives each
-# other record its place, time and transaction id.
+# The replication process has a session for each flow that comes in. The session's publisher is the upstream: the
+# instance that sends the flow. Its sequence is the transaction id there. A record of such a session is complete: it has
+# publisher, sequence, source and path. The core drops repeats of the upstream and duplicates of the publisher, and
+# gives each other record its place, time and transaction id.
 #
 # Nothing of a peer may stop the core or get unreadable bytes into its log. So each record is checked here once more. A
 # record that is not well formed ends its session ("malformed"); a record for which there is no room does so too
@@ -378,8 +378,8 @@ cdef int note_refused(Sequencer core, RecordHeader* record) except -1:
 cdef int take_replicated_transaction(
     Sequencer core, RecordHeader* transaction, Session* session, TransportState state
 ) except -1:
-    """Accept, drop or refuse a transaction of a flow, with its group: all or nothing. Its repeats are known by the first
-    record.
+    """Accept, drop or refuse a transaction of a flow, with its group: all or nothing. Its first record tells whether it
+    is a repeat or a duplicate.
     """
     cdef uint32_t slot = <uint32_t>transaction.position
     cdef TransactionGroup* group = <TransactionGroup*>(<uint8_t*>transaction + RECORD_HEADER_BYTES)

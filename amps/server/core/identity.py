@@ -4,8 +4,9 @@ The file is a JSON object. `uuid` is made once. `epoch` is made whenever a log b
 instances know about an earlier log of this instance does not hold for the new one. Transaction ids of another epoch are
 void, and acknowledged positions with them; a path with another epoch is not that of this log.
 
-The core keeps the file before it serves, so the replication process finds it. If the file is lost, both are made again:
-the next resynchronization of each link compares more, and no message is lost.
+The core keeps the file before it serves, so the replication process finds it. That process renews the epoch when
+another instance has transaction ids that this log has lost. If the file is lost, both are made again: the next
+resynchronization of each link compares more, and no message is lost.
 """
 
 import json
@@ -70,10 +71,25 @@ def keep_identity(
     if known is not None and not begins_anew:
         return known
     uuid = known.uuid if known is not None else _uuid(random_bytes(UUID_BYTES))
-    made = LogIdentity(uuid, random_bytes(EPOCH_BYTES).hex())
+    return _write(disk, path, LogIdentity(uuid, random_bytes(EPOCH_BYTES).hex()))
+
+
+def renew_epoch(
+    directory: Path,
+    instance_name: str,
+    disk: Disk | None = None,
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> str:
+    """Give the log a new epoch, durably, and return it. Raises OSError; ValueError if the file is damaged."""
+    known = read_identity(directory, instance_name)
+    made = LogIdentity(known.uuid, random_bytes(EPOCH_BYTES).hex())
+    return _write(disk or Disk(), identity_path(directory, instance_name), made).epoch
+
+
+def _write(disk: Disk, path: Path, identity: LogIdentity) -> LogIdentity:
     with whole_file(disk, path) as descriptor:
-        disk.write(descriptor, memoryview(json.dumps(made._asdict()).encode() + b"\n"), 0)
-    return made
+        disk.write(descriptor, memoryview(json.dumps(identity._asdict()).encode() + b"\n"), 0)
+    return identity
 
 
 def _uuid(data: bytes) -> str:

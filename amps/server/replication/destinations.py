@@ -6,7 +6,7 @@ them. A new replication process continues with the watermarks that it finds ther
 (state_file.py).
 
 Invariants
-- `acked` never moves back, and never beyond what the destination has acknowledged or is not to get.
+- `acked` never moves beyond what the destination has acknowledged or is not to get. It moves back only with a new epoch.
 - A change of the mode is published before the transports are woken, so withheld acknowledgements leave at once.
 - The table of pending publishers is begun anew before `scanned` starts again.
 """
@@ -174,6 +174,13 @@ class Destination:
     def _keep_acked(self) -> None:
         self._acked_position = max(self._acked_position, self.source.acked_position)
         self._acked_txid = max(self._acked_txid, self.source.acked_txid)
+
+    def forget(self) -> None:
+        """Nothing is acknowledged any more: a new epoch of the log begins."""
+        self._acked_position = self._acked_txid = 0
+        self._control.set_destination(
+            self.index, self._mode, 0, self._upgraded_at, 0, self.source.settled + 1
+        )
 
     def count(self) -> None:
         """Bring the statistics up to date."""

@@ -47,9 +47,7 @@ class Surroundings(FlowSurroundings, Protocol):
     def usable_link(self, destination: Destination) -> Link | None:
         """A link to an instance of the destination, on which this side has no flow as a source."""
 
-    def new_link(
-        self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport
-    ) -> Link:
+    def new_link(self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport) -> Link:
         """Begin a link that this side has dialled."""
 
     def met(self, link: Link, peer: Identity) -> None:
@@ -82,6 +80,8 @@ class Dialler:
         self._destination = destination
         self._connect = connect
         self._link_came = asyncio.Event()
+        self._tried: set[Link] = set()
+        """The links of the last pass."""
         self._told: dict[str, str] = {}
         """By address: the last reason that was logged. It is not logged again until it changes."""
 
@@ -95,6 +95,7 @@ class Dialler:
         passes = 0
         while True:
             self._link_came.clear()
+            self._tried.clear()
             outcomes = await self._search(timeouts[min(passes, len(timeouts) - 1)])
             last = outcomes[-1] if outcomes else None
             if last is not None and last.began and last.lasted_s >= LASTING_S:
@@ -118,7 +119,8 @@ class Dialler:
                 while True:
                     await self._link_came.wait()
                     self._link_came.clear()
-                    if self._around.usable_link(self._destination) is not None:
+                    link = self._around.usable_link(self._destination)
+                    if link is not None and link not in self._tried:
                         return
         except TimeoutError:
             return
@@ -181,6 +183,7 @@ class Dialler:
             reason = str(problem) or f"no answer within {limit_s:g} s"
             raise Refused(hello.LOST, f"it cannot be connected: {reason}") from None
         link = around.new_link(reader, writer, address, transport)
+        self._tried.add(link)
         channel = link.channels[0]
         channel.begin()
         try:
@@ -209,6 +212,7 @@ class Dialler:
 
     async def _open(self, link: Link, transport: DestinationTransport) -> _Outcome:
         """Open the flow on a link that exists."""
+        self._tried.add(link)
         flow = self._flow(transport)
         channel = link.source_channel
         channel.begin()
@@ -233,9 +237,7 @@ class Dialler:
         try:
             credentials = around.credentials(transport)
             chosen = _chosen(answer, flow)
-            outgoing = Outgoing(
-                around, self._destination, channel, flow, transport.name, credentials, chosen
-            )
+            outgoing = Outgoing(around, self._destination, channel, flow, transport.name, credentials, chosen)
             end = await outgoing.run()
         except Refused as refusal:
             end = refusal

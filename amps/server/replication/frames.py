@@ -79,6 +79,7 @@ _ALGORITHM_BYTES: Mapping[str, int] = {"zlib": 1, "zstd": 2, "lz4": 3}
 _COMPRESSION_HEAD = struct.Struct("<BI")
 _HEAD = struct.Struct(">IBB")
 HEAD_BYTES = _HEAD.size
+LENGTH_BYTES = 4
 _EXACT_INTEGER_MAX = 1 << 53
 
 
@@ -142,14 +143,17 @@ class Parser:
     def next(self) -> Frame | None:
         """The next frame, None if it is not complete. Raises ProtocolError."""
         buffer, at = self._buffer, self._at
-        if len(buffer) - at < HEAD_BYTES:
+        if len(buffer) - at < LENGTH_BYTES:
             return None
-        length, kind, flags = _HEAD.unpack_from(buffer, at)
+        length = int.from_bytes(buffer[at : at + LENGTH_BYTES], "big")
         if length < 2 or length > self.bytes_max:
             raise ProtocolError(f"a frame of {length} bytes, allowed are 2 to {self.bytes_max}")
+        if len(buffer) - at < HEAD_BYTES:
+            return None
+        _, kind, flags = _HEAD.unpack_from(buffer, at)
         if flags & ~_FLAGS:
             raise ProtocolError(f"unknown flags {flags:02X} in a frame of type {kind:02X}")
-        end = at + 4 + length
+        end = at + LENGTH_BYTES + length
         if len(buffer) < end:
             return None
         self._at = end

@@ -255,7 +255,9 @@ class Link:
         """Send an encoded control frame."""
         if self.end_reason is None:
             if len(self._control) >= CONTROL_FRAMES_MAX:
-                self.end(Refused(hello.LOST, "the other side asks, and does not read the answers"), tell=False)
+                self.end(
+                    Refused(hello.LOST, "the other side asks, and does not read the answers"), tell=False
+                )
                 return
             self._control.append(frame)
             self._writable.set()

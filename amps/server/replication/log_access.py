@@ -60,14 +60,27 @@ class LogAccess:
             with contextlib.suppress(LogRemoved):
                 return LogCursor(directory, directory.number_at(position, first, last), 0, True)
 
-    def find_start(self, last_txid: int) -> tuple[int, tuple[int, int] | None]:
-        """Log position at the beginning of a journal, behind which all records after a transaction id are, and the gap
-        in front of it if journals are missing there.
+    def find_start(self, last_txid: int) -> tuple[LogCursor, tuple[int, int] | None]:
+        """A cursor at the beginning of the journal in which the records behind a transaction id begin, and the gap
+        (first, last transaction id) if journals in front of it are missing.
         """
+        control, directory = self._control, self.journal.directory
+        while True:
+            first, last = control.first_journal_number, control.watermarks()[3]
+            with contextlib.suppress(LogRemoved):
+                number, gap = find_start(directory, first, last, last_txid)
+                return LogCursor(directory, number, 0, True), gap
+
+    def last_txid(self) -> int | None:
+        """The last transaction id of the log; None: it is not known."""
         control = self._control
-        return find_start(
-            self.journal.directory, control.first_journal_number, control.watermarks()[3], last_txid
-        )
+        for number in range(control.watermarks()[3], control.first_journal_number - 1, -1):
+            index = self.journal.index(number)
+            if index is None:
+                return None
+            if index.last_txid:
+                return int(index.last_txid)
+        return 0
 
     def rules_of(self, destination: DestinationConfig, peer: Identity | None) -> Rules:
         """The rules of a destination, for the instance that is connected or was connected last."""

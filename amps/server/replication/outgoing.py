@@ -50,6 +50,9 @@ class Surroundings(Protocol):
     def schedule(self) -> None:
         """Request a turn."""
 
+    def tail_lost(self) -> None:
+        """The log has lost records that were durable, and others have them: begin a new epoch."""
+
     def raise_event(self, kind: str, connection: Connection) -> None:
         """Run the actions for an event of a destination."""
 
@@ -83,6 +86,9 @@ class Outgoing:
 
     async def run(self) -> Refused:
         """Run the flow until it ends. Return why. Raises Refused if it did not begin, ProtocolError."""
+        assert self._link.peer is not None
+        # Even if the flow does not begin: what came from that instance does not go back there, so nobody waits for it.
+        self._destination.meet(self._link.peer)
         try:
             async with asyncio.timeout(SETUP_S):
                 await log_on(self._channel, self._credentials)
@@ -127,13 +133,15 @@ class Outgoing:
     def _start(self, resume: Content, vector: bytes) -> None:
         around, destination, link = self._around, self._destination, self._link
         assert link.peer is not None
-        destination.meet(link.peer)
         last_txid = resume.number("last_txid", 0)
-        position, gap = around.access.find_start(last_txid)
+        end_txid = around.access.last_txid()
+        if end_txid is not None and last_txid > end_txid:
+            around.log.log("1E-0021", peer=link.peer.name, txid=last_txid)
+            around.tail_lost()
+            raise Refused(hello.RECONNECT, "a new epoch of the log begins")
+        cursor, gap = around.access.find_start(last_txid)
         try:
-            destination.source.begin(
-                around.access.cursor_before(position), around.durable(), last_txid, vector, WINDOW_BYTES
-            )
+            destination.source.begin(cursor, around.durable(), last_txid, vector, WINDOW_BYTES)
         except StreamError as problem:
             raise ProtocolError(str(problem)) from None
         self._resync_until = around.durable()
@@ -222,5 +230,3 @@ class Outgoing:
 
 def _asked_to_reconnect() -> Refused:
     return Refused(hello.RECONNECT, "the other instance was asked to reconnect")
-
-

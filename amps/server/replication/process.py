@@ -20,8 +20,9 @@ import msgpack
 import uvloop
 
 from amps.config import ServerConfig
+from amps.journal.disk import Disk
 from amps.server.clock import ManualClock
-from amps.server.core.identity import read_identity
+from amps.server.core.identity import keep_identity, read_identity
 from amps.server.eventlog import EventLog
 from amps.server.replication.connections import Accepting, connect, tls_of
 from amps.server.replication.credentials import make_credentials
@@ -97,6 +98,7 @@ class ReplicationProcess:
             tell=self._tell,
             tls=tls_of,
             failed=self._failed,
+            new_epoch=self._new_epoch,
         )
         assert runtime.replication_index is not None
         wake_up = runtime.transport_wake_ups[runtime.replication_index]
@@ -120,9 +122,7 @@ class ReplicationProcess:
         if transport is None or not self._sockets:
             return
         tls: ssl.SSLContext | None = tls_context(transport.tls) if transport.tls is not None else None
-        self._accepting = Accepting(
-            transport.name, self._sockets, tls, self._replication.accept, self._log
-        )
+        self._accepting = Accepting(transport.name, self._sockets, tls, self._replication.accept, self._log)
         self._accepting.begin()
 
     def _beat(self) -> None:
@@ -134,6 +134,13 @@ class ReplicationProcess:
     def _failed(self, trace: str) -> None:
         """End the process, because a part of its work has stopped for good. The supervisor starts another."""
         self._log.log("01-0005", place="replication", data=trace)
+        os._exit(EXIT_FAILED)
+
+    def _new_epoch(self) -> None:
+        """Begin a new epoch, and end: the supervisor starts another process, which uses it. Raises OSError."""
+        config = self._config
+        assert config.transaction_log is not None
+        keep_identity(Disk(), config.transaction_log.journal_directory, config.name, True, self._log.log)
         os._exit(EXIT_FAILED)
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -89,8 +89,11 @@ class Replication:
         tell: Callable[..., None],
         tls: TlsMaker = lambda transport: None,
         failed: Callable[[str], None],
+        new_epoch: Callable[[], None],
     ) -> None:
-        """`tell` sends a message to the supervisor. `failed` receives the traceback when work has stopped for good."""
+        """`tell` sends a message to the supervisor. `failed` receives the traceback when work has stopped for good.
+        `new_epoch` gives the log another epoch, and starts replication anew with it.
+        """
         assert config.transaction_log is not None, "the configuration requires one"
         self.log = log
         self.identity = identity
@@ -110,6 +113,7 @@ class Replication:
         self._tls = tls
         self._tell = tell
         self._failed = failed
+        self._new_epoch = new_epoch
         self._own_config = own_config(config)
         self._config_frame = config_frame(config)
         self._peer_configs: dict[Link, InstanceConfig] = {}
@@ -127,7 +131,9 @@ class Replication:
         self._reachability = Reachability(config.name, clock.time_ns())
         self._reachable: list[str] | None = None
         self._flood_at_s = 0.0
-        self._transfers = Transfers(config, self._first_hops, self._send_transfer, self.core.pass_transfer_request)
+        self._transfers = Transfers(
+            config, self._first_hops, self._send_transfer, self.core.pass_transfer_request
+        )
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -298,9 +304,7 @@ class Replication:
         link.channels[0].begin()
         self._begin(self._welcome(link))
 
-    def new_link(
-        self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport
-    ) -> Link:
+    def new_link(self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport) -> Link:
         """Begin a link that this side has dialled."""
         link = self._make_link(reader, writer, address, dialled=True)
         self._dialled_by[link] = transport
@@ -439,9 +443,7 @@ class Replication:
 
     def usable_link(self, destination: Destination) -> Link | None:
         """A link to an instance of the destination, on which this side has no flow as a source."""
-        taken = {
-            each.connection.peer.uuid for each in self.destinations if each.connection is not None
-        }
+        taken = {each.connection.peer.uuid for each in self.destinations if each.connection is not None}
         for link in self.links:
             peer = link.peer
             if (
@@ -520,6 +522,15 @@ class Replication:
             return
         await self._run_incoming(link, channel, flow, gate)
 
+    def tail_lost(self) -> None:
+        """The log has lost records that were durable, and others have them: begin a new epoch.
+
+        The lost transaction ids are given to other records, so what was acknowledged under them means nothing.
+        """
+        for destination in self.destinations:
+            destination.forget()
+        self._new_epoch()
+
     # --- incoming flows -------------------------------------------------------------------------------------
 
     async def _run_incoming(self, link: Link, channel: Channel, flow: Flow, gate: Gate) -> None:
@@ -579,7 +590,9 @@ class Replication:
         """It is not there any more."""
         self._incoming.remove(incoming)
         end = incoming.channel.link.end_reason
-        self.log.log("1E-0016", client=incoming.flow.client_name, reason=end.reason if end is not None else "")
+        self.log.log(
+            "1E-0016", client=incoming.flow.client_name, reason=end.reason if end is not None else ""
+        )
         self._raise_incoming("disconnect-incoming-replication", incoming)
 
     # --- events and requests ------------------------------------------------------------------------------------

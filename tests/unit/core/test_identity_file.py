@@ -8,7 +8,7 @@ import pytest
 
 from amps.journal.disk import Disk
 from amps.journal.names import identity_path
-from amps.server.core.identity import LogIdentity, hop, keep_identity, read_identity
+from amps.server.core.identity import LogIdentity, hop, keep_identity, read_identity, renew_epoch
 from tests.support.reports import Reports
 
 numbers = itertools.count(1)
@@ -63,6 +63,15 @@ def test_a_damaged_file_is_made_again_and_reported(tmp_path: Path, content: byte
     made = keep(tmp_path, False, reports)
     assert read_identity(tmp_path, "A") == made
     assert reports.ids == ["1D-0026"]
+
+
+def test_the_epoch_is_renewed_when_the_log_has_lost_its_end(tmp_path: Path) -> None:
+    """R9: the next start finds the renewed one."""
+    first = keep(tmp_path, True)
+    epoch = renew_epoch(tmp_path, "A", random_bytes=chance)
+    assert keep(tmp_path, False) == (first.uuid, epoch) != first
+    with pytest.raises(FileNotFoundError):
+        renew_epoch(tmp_path, "B")
 
 
 def test_a_hop_has_name_group_and_epoch() -> None:

@@ -244,6 +244,7 @@ def core(tmp_path: Path) -> Core:
 def names_in_use(core: Core) -> dict[int, str]:
     """The names in the file in use."""
     file = LogFile(str(core.storage.path(core.journal.number)), core.journal.number)
+    assert core.journal.index is not None
     names = file.names_before(core.journal.index.last_name_offset)
     return {name_id: text.decode() for name_id, text in names.items()}
 

@@ -2,6 +2,7 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,8 +34,15 @@ def ranges_of(ids: set[int]) -> list[tuple[int, int]]:
     return found
 
 
-@given(through=st.integers(0, 60), missing=st.sets(st.integers(1, 60)), first=st.integers(1, 70), length=st.integers(0, 9))
-def test_a_set_is_all_ids_up_to_one_except_some(through: int, missing: set[int], first: int, length: int) -> None:
+@given(
+    through=st.integers(0, 60),
+    missing=st.sets(st.integers(1, 60)),
+    first=st.integers(1, 70),
+    length=st.integers(0, 9),
+)
+def test_a_set_is_all_ids_up_to_one_except_some(
+    through: int, missing: set[int], first: int, length: int
+) -> None:
     missing = {one for one in missing if one <= through}
     exceptions = ranges_of(missing)
     ids = TxidSet(through, exceptions)
@@ -76,7 +84,7 @@ def test_a_malformed_acknowledgement_is_refused(payload: bytes) -> None:
 # --- the tracker ------------------------------------------------------------------------------------------
 
 TOPICS = ("x", "a", "b", "ab")
-"""`a` goes to the first destination, `b` to the second one."""
+"""`a` goes to the first destination, `b` to the third one; nobody waits for the second one, which is async."""
 
 
 class World:
@@ -86,7 +94,7 @@ class World:
         self.log = GrowingLog(directory, 1 << 16)
         self.topics = topic_table()
         self.names: dict[int, bytes] = {}
-        self.flows: list[SourceFlow | None] = [self._flow("a"), self._flow("b")]
+        self.flows: list[SourceFlow | None] = [self._flow("a"), None, self._flow("b")]
         self.acked: list[set[int]] = [set(), set()]
         self.sent: list[set[int]] = [set(), set()]
         self.tracker = OnwardTracker(
@@ -96,7 +104,9 @@ class World:
         self.reached = 0
 
     def _flow(self, letter: str) -> SourceFlow:
-        rules = Rules(lambda topic, kind: letter in topic, lambda group: True, self.names, (letter.upper(), "1"))
+        rules = Rules(
+            lambda topic, kind: letter in topic, lambda group: True, self.names, (letter.upper(), "1")
+        )
         flow = SourceFlow(rules, self.log.cursor(self.topics))
         flow.waits = True
         flow.begin(self.log.cursor(self.topics), self.log.position, 0)
@@ -112,7 +122,7 @@ class World:
 
     def ack(self, number: int, late: list[int]) -> None:
         """The destination acknowledges what was sent, except records whose number is late."""
-        flow = self.flows[number]
+        flow = self.flows[2 * number]
         assert flow is not None
         frames = flow.fill(self.log.position, ALL)
         self.sent[number] |= {one.txid for one in records_in(frames)}
@@ -129,7 +139,7 @@ class World:
             and record.parts.position >= flow.upgraded_at
             and letter in record.topic
             and record.parts.txid not in acked
-            for flow, letter, acked in zip(self.flows, "ab", self.acked, strict=True)
+            for flow, letter, acked in zip(self.flows[::2], "ab", self.acked, strict=True)
         )
 
     def of_upstream(self) -> dict[int, Logged]:
@@ -152,7 +162,7 @@ WORLD_STEP = st.one_of(
 @given(steps=st.lists(WORLD_STEP, max_size=60), waiting_max=st.sampled_from([2, 1 << 18]))
 def test_a_record_is_acknowledged_when_all_to_whom_it_goes_on_have_it(
     tmp_path_factory: pytest.TempPathFactory,
-    steps: list,  # type: ignore[type-arg]
+    steps: list[Any],
     waiting_max: int,
 ) -> None:
     """replication.md §24.7: first arrivals wait for the sync destinations of their own way, duplicates for none."""
@@ -170,7 +180,7 @@ def test_a_record_is_acknowledged_when_all_to_whom_it_goes_on_have_it(
         elif verb == "ack":
             world.ack(first, second)
         elif verb == "mode":
-            flow = world.flows[first]
+            flow = world.flows[2 * first]
             assert flow is not None
             if second and not flow.waits:
                 flow.upgraded_at = world.log.position
@@ -250,3 +260,49 @@ def test_a_tracker_takes_64_destinations(tmp_path: Path) -> None:
     world = World(tmp_path)
     with pytest.raises(ValueError, match="64"):
         OnwardTracker(world.log.cursor(world.topics), UPSTREAM, [None] * 65, world.names)
+
+
+def test_an_upgraded_destination_is_not_waited_for_before_the_upgrade(tmp_path: Path) -> None:
+    """replication.md §24.7: a downgraded link is not waited for, also for older messages; an upgrade adds new ones."""
+    world = World(tmp_path)
+    flow = world.flows[0]
+    assert flow is not None
+    flow.waits = False
+    world.append("a", 1)
+    flow.upgraded_at = world.log.position
+    flow.waits = True
+    world.append("a", 1)
+    world.tracker.reach(2, world.log.position)
+    world.tracker.scan(world.log.position, ALL)
+    assert world.tracker.acknowledged() == TxidSet(2, [(2, 2)])
+
+
+def test_a_joined_run_waits_for_all_its_destinations(tmp_path: Path) -> None:
+    world = World(tmp_path, 2)
+    for number in range(64):
+        world.append("ab"[number % 2], 1)
+    world.append("x", 1)
+    for _ in range(64):
+        world.append("b", 1)
+    world.tracker.reach(world.upstream_txid, world.log.position)
+    world.tracker.scan(world.log.position, ALL)
+    world.ack(1, [])
+    acknowledged = world.tracker.acknowledged()
+    assert world.tracker.pending < 64
+    assert not any(number in acknowledged for number in range(1, 65, 2))
+    world.ack(0, [])
+    assert world.tracker.acknowledged() == TxidSet(world.upstream_txid)
+
+
+def test_runs_with_a_settled_record_between_them_are_not_joined(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.log = GrowingLog(tmp_path / "many", 8 << 20)
+    world.flows[0], world.flows[2] = world._flow("a"), world._flow("b")
+    tracker = OnwardTracker(world.log.cursor(world.topics), UPSTREAM, world.flows, world.names)
+    for number in range(3000):
+        world.append("b" if number == 1500 else "a", 2)
+    tracker.reach(world.upstream_txid, world.log.position)
+    tracker.scan(world.log.position, ALL)
+    assert len(tracker.acknowledged()) == 1
+    world.ack(1, [])
+    assert tracker.acknowledged().exceptions == [(2, 3000), (3004, 6000)]

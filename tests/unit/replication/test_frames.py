@@ -96,7 +96,9 @@ def test_a_damaged_or_lying_compressed_payload_is_refused(payload: bytes) -> Non
 
 
 def test_an_empty_compressed_payload_is_read() -> None:
-    assert _parsed(_compressed_frame(struct.pack("<BI", 1, 0) + zlib.compress(b""))) == [Frame(frames.DATA, 0, b"")]
+    assert _parsed(_compressed_frame(struct.pack("<BI", 1, 0) + zlib.compress(b""))) == [
+        Frame(frames.DATA, 0, b"")
+    ]
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"nothing", b"\xff", b"[" * 100_000])
@@ -111,7 +113,14 @@ def test_values_of_control_frames_are_checked() -> None:
             frames.HELLO,
             0,
             json.dumps(
-                {"text": "a", "long": "x" * 5000, "flag": 1, "big": str(2**64 - 1), "bigger": 2**64, "bad": "\ud800"}
+                {
+                    "text": "a",
+                    "long": "x" * 5000,
+                    "flag": 1,
+                    "big": str(2**64 - 1),
+                    "bigger": 2**64,
+                    "bad": "\ud800",
+                }
             ).encode(),
         )
     )

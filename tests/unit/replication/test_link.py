@@ -267,5 +267,3 @@ def test_skipped_frames_are_those_of_an_earlier_flow() -> None:
         assert frame.type == frames.HELLO_ACK
 
     _run(test)
-
-
