@@ -126,7 +126,6 @@ _FILES: Final = {
 _VALUE: Final = Option(read_variable_name, required=True)
 _TEXT: Final = Option(str, required=True, may_be_empty=True)
 
-_REPLICATION = "replication"
 _SOW = "SOW topics"
 _NO_MINIDUMPS = "there are no minidumps; failures are in the log"
 _NO_OFFLINING = "a slow client's messages are not kept on disk; it is disconnected at the memory limits"
@@ -172,7 +171,7 @@ EVENTS: Final[Mapping[str, ModuleDescription]] = {
     },
     **{_event(name): ModuleDescription(unused=_NO_OFFLINING) for name in ("offline-start", "offline-stop")},
     **{
-        _event(name): ModuleDescription(later=_REPLICATION)
+        _event(name): ModuleDescription()
         for name in (
             "connect-incoming-replication",
             "disconnect-incoming-replication",
@@ -254,13 +253,12 @@ STEPS: Final[Mapping[str, ModuleDescription]] = {
         for name in ("enable-transport", "disable-transport")
     },
     **{
-        _step(name): ModuleDescription(later=_REPLICATION)
+        _step(name): ModuleDescription({**_AGE, "GracePeriod": Option(read_interval, default=0.0)})
         for name in ("downgrade-replication", "upgrade-replication")
     },
-    _step("disable-proxied-transfer"): ModuleDescription(
-        _T, unused="without replication no message is ever taken over from another instance"
-    ),
-    _step("enable-proxied-transfer"): ModuleDescription(later=_REPLICATION),
+    # For queues of several instances only: amps.config.actions refuses others.
+    _step("enable-proxied-transfer"): ModuleDescription(_T),
+    _step("disable-proxied-transfer"): ModuleDescription(_T),
 }
 
 CONDITIONS: Final[Mapping[str, ModuleDescription]] = {
@@ -285,6 +283,18 @@ ALIASES: Final[Mapping[str, str]] = {
 
 QUEUE_EVENTS: Final = (_event("sow-expire-message"), _event("sow-delete-message"))
 """The events of messages of queues."""
+INCOMING_REPLICATION: Final = tuple(
+    _event(f"{what}-incoming-replication") for what in ("connect", "disconnect")
+)
+"""The events of connections of other instances."""
+OUTGOING_REPLICATION: Final = (
+    *(_event(f"{what}-replication") for what in ("connect", "disconnect", "upgrade", "downgrade")),
+    _event("replication-resync-complete"),
+    _step("downgrade-replication"),
+    _step("upgrade-replication"),
+)
+"""The events and steps of destinations."""
+PROXIED_TRANSFER: Final = (_step("enable-proxied-transfer"), _step("disable-proxied-transfer"))
 NEVER_ON_QUEUES: Final = (_event("alert"), _event("message-condition-timeout"))
 """Events that queues do not have (queues.md §15, D-36)."""
 PUBLISHES_PER_MESSAGE_MAX: Final = 32

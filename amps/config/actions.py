@@ -12,7 +12,10 @@ from amps.config.action_modules import (
     ALIASES,
     CONDITIONS,
     EVENTS,
+    INCOMING_REPLICATION,
     NEVER_ON_QUEUES,
+    OUTGOING_REPLICATION,
+    PROXIED_TRANSFER,
     PUBLISHES_PER_MESSAGE_MAX,
     QUEUE_EVENTS,
     STEPS,
@@ -72,9 +75,14 @@ class ActionReader:
         functions: Functions,
         checker: Checker,
         queues: Sequence[QueueConfig] = (),
+        has_destinations: bool = False,
+        accepts_instances: bool = False,
     ) -> None:
+        """`has_destinations` and `accepts_instances`: whether this instance replicates to others, and others to it."""
         self._root = root
-        self._queues = {(queue.name, queue.message_type) for queue in queues}
+        self._has_destinations = has_destinations
+        self._accepts_instances = accepts_instances
+        self._queues = {(queue.name, queue.message_type): queue.kind for queue in queues}
         self._message_types = message_types
         self._functions = functions
         self._checker = checker
@@ -182,6 +190,14 @@ class ActionReader:
                 )
         if module in (*QUEUE_EVENTS, "amps-action-do-delete-sow"):
             self._check_queue(use, module, options)
+        if module in PROXIED_TRANSFER:
+            self._check_proxied_transfer(use, options)
+        if module in OUTGOING_REPLICATION and not self._has_destinations:
+            checker.has_no_effect(node, "there is no Replication/Destination; add one, or remove this action")
+        if module in INCOMING_REPLICATION and not self._accepts_instances:
+            checker.has_no_effect(
+                node, "no Transport is of the type amps-replication; add one, or remove this action"
+            )
         if module == "amps-action-do-execute-event" and len({"Event", "EventVariable"} & set(options)) != 1:
             checker.error(node, "give exactly one of the options Event and EventVariable")
         if module == "amps-action-on-admin":
@@ -218,6 +234,29 @@ class ActionReader:
             for name, kind in self._queues
         ):
             self._checker.not_yet(node, "SOW topics")
+
+    def _check_proxied_transfer(self, use: Section, options: Mapping[str, tuple[str, ...]]) -> None:
+        """Check that the topic is a queue whose messages other instances may own (replication.md §14.4)."""
+        (topic,), (message_type,) = options.get("Topic", ("",)), options.get("MessageType", ("",))
+        if not topic or not message_type or VARIABLE.search(topic + message_type):
+            return
+        node = next((child for child in use.all("Options")[0].children if child.name == "Topic"), use.node)
+        kind = self._queues.get((topic, message_type))
+        if kind is None:
+            self._checker.error(
+                node,
+                f"{shown(topic)} is no queue of message type {message_type}; name a Queue or GroupLocalQueue",
+            )
+        elif kind == "LocalQueue":
+            self._checker.error(
+                node,
+                f"{shown(topic)} is a LocalQueue, whose messages no other instance owns; remove this step",
+            )
+        elif not (self._has_destinations or self._accepts_instances):
+            self._checker.has_no_effect(
+                use.where("Module"),
+                "without replication no message is owned by another instance; add Replication",
+            )
 
     def _check_never_on_queues(self, use: Section) -> None:
         """Refuse an event that queues do not have; unlike an unsupported feature, it is an error (queues.md D-36)."""

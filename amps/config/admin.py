@@ -84,9 +84,7 @@ ADMIN = Block(
         "Entitlement": _MODULE_USE,
         "AnonymousPaths": Leaf(read_pattern),
         "Header": Leaf(_read_header, repeatable=True),
-        "ExternalInetAddr": Leaf(
-            read_text, unused="there is no replication, so no other instance requests it"
-        ),
+        "ExternalInetAddr": Leaf(read_text),
         "AccessControlAllowOrigin": Leaf(read_pattern),
         "AllowedHost": Leaf(_read_host, repeatable=True),
         "TrustedOrigin": Leaf(_read_origin, repeatable=True),
@@ -143,6 +141,7 @@ def read_admin(
         allowed_origins=section.first("AccessControlAllowOrigin"),
         allowed_hosts=tuple(section.all("AllowedHost")),
         trusted_origins=tuple(section.all("TrustedOrigin")),
+        external_address=section.first("ExternalInetAddr"),
     )
 
 

@@ -20,6 +20,7 @@ from amps.config.functions import read_functions
 from amps.config.message_types import check_message_type, read_message_types
 from amps.config.model import (
     DEFAULT_FREE_SPACE,
+    REPLICATION_TYPES,
     AdminConfig,
     LoggedTopic,
     LogTargetConfig,
@@ -38,6 +39,12 @@ from amps.config.modules import (
 )
 from amps.config.queues import QueueReader
 from amps.config.readers import read_pattern
+from amps.config.replication import (
+    DestinationReader,
+    Surroundings,
+    read_authenticator,
+    read_min_sync_destinations,
+)
 from amps.config.schema import Checker, Section
 from amps.config.tls import read_tls
 from amps.config.units import shown
@@ -50,6 +57,14 @@ COMPATIBLE_RELEASE = (5, 3, 4)
 
 MEBIBYTE = 2**20
 _LONGEST_SOCKET_PATH_BYTES = 107
+_NOT_OF_REPLICATION = (
+    "Protocol",
+    "MessageType",
+    "MessageMemoryLimit",
+    "ClientMessageAgeLimit",
+    "ClientMaxCapacity",
+)
+"""Elements of transports that mean nothing for connections of instances (replication.md §4, 25.11)."""
 _PROTOCOLS_LATER = ("websocket", "fix", "nvfix", "xml", "soap", "fix-session")
 
 
@@ -66,14 +81,21 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
     message_types = read_message_types(root.first("MessageTypes"), checker)
     functions = read_functions(root.first("UserDefinedFunctions"), declared, checker)
     regex_topic_support = root.first("RegexTopicSupport")
-    transports = _transports(root, message_types, declared, checker)
+    all_transports = _transports(root, message_types, declared, checker)
+    transports = tuple(transport for transport in all_transports if not transport.is_replication)
+    incoming = _replication_transport(root, all_transports, checker)
     log = _transaction_log(
         root.first("TransactionLog"), message_types, functions, regex_topic_support, checker
     )
-    queues = QueueReader(root, name, log, message_types, functions, checker).read()
+    group = root.first("Group") or name
+    replication = root.first("Replication")
+    replicates = incoming is not None or (replication is not None and replication.has("Destination"))
+    queues = QueueReader(root, name, group, replicates, log, message_types, functions, checker).read()
+    surroundings = Surroundings(log, queues, message_types, functions, declared)
+    destinations = DestinationReader(root, surroundings, incoming, checker).read()
     return ServerConfig(
         name=name,
-        group=root.first("Group") or name,
+        group=group,
         process_name=root.first("ProcessName"),
         description=root.first("Description"),
         environment=root.first("Environment"),
@@ -90,8 +112,14 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         client_message_age_limit_s=root.first("ClientMessageAgeLimit"),
         tuning=_tuning(root.first("Tuning")),
         queues=queues,
-        actions=ActionReader(root, message_types, functions, checker, queues).read(),
-        admin=_admin(root.first("Admin"), transports, declared, checker),
+        actions=ActionReader(
+            root, message_types, functions, checker, queues, bool(destinations), incoming is not None
+        ).read(),
+        admin=_admin(root.first("Admin"), all_transports, declared, checker),
+        destinations=destinations,
+        replication_transport=incoming,
+        authenticator=read_authenticator(root, declared, destinations, checker),
+        min_sync_destinations=read_min_sync_destinations(root, destinations, checker),
     )
 
 
@@ -171,7 +199,8 @@ def _transports(
     of_console = admin.first("SQLTransport") if admin is not None else None
     transports: list[TransportConfig] = []
     for section in container.all("Transport") if container is not None else []:
-        check_message_type(section, message_types, checker)
+        if section.first("Type") not in REPLICATION_TYPES:
+            check_message_type(section, message_types, checker)
         is_of_console = of_console is not None and section.first("Name") == of_console
         if not _has_known_protocol(section, protocols, is_of_console, checker):
             continue
@@ -192,6 +221,35 @@ def _transports(
                 )
         transports.append(transport)
     return tuple(transports)
+
+
+def _replication_transport(
+    root: Section, transports: tuple[TransportConfig, ...], checker: Checker
+) -> TransportConfig | None:
+    """Return the transport that accepts other instances; there is at most one (replication.md §4)."""
+    container = root.first("Transports")
+    incoming = [transport for transport in transports if transport.is_replication]
+    sections = container.all("Transport") if container is not None else []
+    of_replication = [section for section in sections if section.first("Type") in REPLICATION_TYPES]
+    for section in of_replication[1:]:
+        checker.error(
+            section.node,
+            "there is already a transport for replication, which serves any number of instances; remove one of them",
+        )
+    for section in of_replication:
+        for name in _NOT_OF_REPLICATION:
+            if section.nodes.get(name):
+                checker.note(
+                    section.where(name),
+                    Severity.INFO,
+                    f"has no effect: replication transports have no {name}",
+                )
+    if of_replication and root.first("TransactionLog") is None:
+        checker.error(
+            of_replication[0].node,
+            "an instance keeps what others send in its transaction log; add TransactionLog, or remove this transport",
+        )
+    return incoming[0] if incoming else None
 
 
 def _protocols(section: Section | None, checker: Checker) -> dict[str, str]:
@@ -218,6 +276,8 @@ def _has_known_protocol(
     section: Section, modules: Mapping[str, str], is_of_console: bool, checker: Checker
 ) -> bool:
     """Check a transport's protocol; return False if the transport is left out, because only the web console uses it."""
+    if section.first("Type") in REPLICATION_TYPES:
+        return True
     node = section.where("Protocol")
     module = modules.get(section.first("Protocol"))
     if module == "websocket" and is_of_console:
@@ -270,7 +330,7 @@ def _transport(
         name=name,
         type=kind,
         protocol="amps",
-        message_type=section.first("MessageType"),
+        message_type=None if kind in REPLICATION_TYPES else section.first("MessageType"),
         host=host,
         port=port,
         file_name=Path(section.first("FileName")) if is_unix else None,

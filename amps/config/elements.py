@@ -2,14 +2,15 @@
 
 The tables define the accepted elements. An element with `later` is known and refused with
 `not supported yet: …`; an element with `unused` is accepted with a warning, `has no effect: …`. Elements of whole
-features that do not exist yet (SOW topics, replication) are in `amps.config.elements_later`. Message queues, actions
+features that do not exist yet (SOW topics) are in `amps.config.elements_later`. Message queues, replication, actions
 and administration have separate modules.
 """
 
 from amps.config.actions import ACTIONS
 from amps.config.admin import ADMIN
-from amps.config.elements_later import REPLICATION, SOW_TOPICS
+from amps.config.elements_later import SOW_TOPICS
 from amps.config.elements_queues import QUEUE_DELIVERY_FLUSH_INTERVAL_S, QUEUES
+from amps.config.elements_replication import REPLICATION, read_destination_count
 from amps.config.model import DEFAULT_FREE_SPACE, FreeSpaceThreshold
 from amps.config.readers import (
     list_of,
@@ -46,7 +47,6 @@ DEFAULT_TLS_PROTOCOLS = ("TLSv1.1", "TLSv1.2", "TLSv1.3")
 
 _NO_OFFLINING = "a slow client's messages are not kept on disk; it is disconnected at the memory limits"
 _NO_WEBSOCKET = "there is no websocket protocol, which it belongs to"
-_NO_REPLICATION = "there is no replication, which it belongs to"
 _NO_MINIDUMPS = "there are no minidumps; failures are in the log"
 
 _read_level = one_of(*LEVELS, "none", synonyms={"debug": "info"})
@@ -96,15 +96,7 @@ TRANSPORT = Block(
     {
         "Name": Leaf(read_text, required=True),
         "Type": Leaf(
-            one_of(
-                "tcp",
-                "tcps",
-                "amps-unix",
-                later={
-                    "amps-replication": "incoming replication transports",
-                    "amps-replication-secure": "incoming replication transports",
-                },
-            ),
+            one_of("tcp", "tcps", "amps-unix", "amps-replication", "amps-replication-secure"),
             required=True,
         ),
         "Protocol": Leaf(read_text, default="amps"),
@@ -288,9 +280,7 @@ TUNING = Block(
                 )
             }
         ),
-        "Replication": Block(
-            {"MinSyncDestinations": Leaf(read_text, repeatable=True, unused=_NO_REPLICATION)}
-        ),
+        "Replication": Block({"MinSyncDestinations": Leaf(read_destination_count)}),
         "Queue": Block(
             {
                 "QueueDeliveryFlushInterval": Leaf(
@@ -358,7 +348,7 @@ ROOT = Block(
         "MiniDumpFileMask": Leaf(read_file_mode, unused=_NO_MINIDUMPS),
         "Authentication": MODULE_USE,
         "Entitlement": MODULE_USE,
-        "Authenticator": Block(MODULE_USE.children, unused="there are no outgoing connections"),
+        "Authenticator": MODULE_USE,
         "Modules": MODULES,
         "UserDefinedFunctions": USER_DEFINED_FUNCTIONS,
         "MessageTypes": MESSAGE_TYPES,

@@ -1,12 +1,12 @@
-"""Elements of features that are known but not built: SOW topics, views, conflated topics, replication.
+"""Elements of features that are known but not built: SOW topics, views, conflated topics.
 
 They are described completely, so that a whole file can be checked. To build a feature, first
 remove its mark here. Until then each use is refused, with name and line.
 """
 
-from amps.config.readers import list_of, one_of, read_pattern, read_text
+from amps.config.readers import one_of, read_pattern, read_text
 from amps.config.schema import Block, Leaf, Options, Synonym
-from amps.config.units import read_address, read_boolean, read_count, read_interval, read_size
+from amps.config.units import read_boolean, read_count, read_interval, read_size
 
 _TEXT = Leaf(read_text)
 _REQUIRED = Leaf(read_text, required=True)
@@ -97,56 +97,3 @@ SOW_TOPICS: dict[str, Block | Synonym] = {
     "ConflatedTopic": _CONFLATED_TOPIC,
     "ReplicaDefinition": Synonym("ConflatedTopic"),
 }
-
-_COMPRESSION = Leaf(one_of("none", "zlib", "zstd", "lz4"))
-
-REPLICATION = Block(
-    {
-        "Destination": Block(
-            {
-                "Name": _TEXT,
-                "Group": _TEXT,
-                "SyncType": Leaf(one_of("sync", "async"), required=True),
-                "Topic": Block(
-                    {
-                        "Name": _REQUIRED,
-                        "MessageType": _REQUIRED,
-                        "Filter": _TEXT,
-                        "ExcludeValidation": Leaf(list_of(read_text), may_be_empty=True),
-                    },
-                    required=True,
-                    repeatable=True,
-                ),
-                "PassThrough": Leaf(read_pattern),
-                "Transport": Block(
-                    {
-                        "Name": _TEXT,
-                        "Type": Leaf(one_of("amps-replication", "amps-replication-secure"), required=True),
-                        "InetAddr": Leaf(list_of(read_address), repeatable=True),
-                        "ReconnectTimeout": Leaf(list_of(read_interval)),
-                        "Authenticator": _MODULE_USE,
-                        "Authentication": _MODULE_USE,
-                        "Entitlement": _MODULE_USE,
-                        "Certificate": _TEXT,
-                        "PrivateKey": _TEXT,
-                        "Ciphers": _TEXT,
-                        "SecureSocketProtocols": _TEXT,
-                        "VerifyClient": Leaf(read_boolean),
-                        "CAFile": _TEXT,
-                        "CAPath": _TEXT,
-                        "CompressionType": _COMPRESSION,
-                        "Compression": Synonym("CompressionType"),
-                        "IPProtocolPrefer": Leaf(one_of("ipv4", "ipv6")),
-                    },
-                    required=True,
-                    repeatable=True,
-                ),
-                "AckConflationInterval": Leaf(read_interval),
-                "CompressionType": _COMPRESSION,
-                "Compression": Synonym("CompressionType"),
-            },
-            repeatable=True,
-            later="replication",
-        )
-    }
-)

@@ -129,10 +129,7 @@ _QUEUE = Block(
         "TargetQueueDepth": Leaf(read_tries, at_least=(TARGET_DEPTH_MIN, str(TARGET_DEPTH_MIN))),
         "DeferredAckExpiration": Leaf(read_period, default=DEFERRED_ACK_EXPIRATION_S),
         "InitialOwner": Leaf(read_text),
-        "GroupLocalQueueDomain": Leaf(
-            read_text,
-            unused="it identifies a queue shared by several instances, which needs replication",
-        ),
+        "GroupLocalQueueDomain": Leaf(read_text),
     },
     repeatable=True,
 )

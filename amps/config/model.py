@@ -16,6 +16,9 @@ from amps.config.model_replication import DestinationConfig
 from amps.expressions import SHIPPED, Functions
 from amps.messages import TypeSettings, standard_settings
 
+REPLICATION_TYPES = ("amps-replication", "amps-replication-secure")
+"""The types of the transport that accepts other instances."""
+
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
@@ -55,6 +58,11 @@ class TransportConfig:
     message_memory_limit_bytes: int | None = None
     client_max_capacity: float | None = None
     client_message_age_limit_s: float | None = None
+
+    @property
+    def is_replication(self) -> bool:
+        """Whether it accepts other instances, and no applications."""
+        return self.type in REPLICATION_TYPES
 
     @property
     def address(self) -> str:
@@ -146,7 +154,8 @@ class AdminConfig:
     challenge for credentials. `anonymous_paths` is an expression; matching paths need no credentials and no permission.
     `allowed_origins` is an expression for the origins of other web pages that may read; None: no origin may.
     `allowed_hosts` are names of the interface besides the usual ones; `*.` before a name matches all names with this
-    ending. `trusted_origins` are origins whose pages have the rights of the interface's own pages.
+    ending. `trusted_origins` are origins whose pages have the rights of the interface's own pages. `external_address`:
+    the address that other instances show for this one; None: that of `transport`.
     """
 
     transport: TransportConfig
@@ -156,6 +165,7 @@ class AdminConfig:
     allowed_origins: str | None = None
     allowed_hosts: tuple[str, ...] = ()
     trusted_origins: tuple[str, ...] = ()
+    external_address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

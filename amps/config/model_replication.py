@@ -91,5 +91,3 @@ class DestinationConfig:
     pass_through: str | None = None
     ack_conflation_s: float = 1.0
     place: str = ""
-
-

@@ -16,13 +16,20 @@ from types import ModuleType
 from typing import Any
 
 from amps.config.document import Node
+from amps.config.findings import Findings, Severity
 from amps.config.model_base import ModuleUse, OptionValue
-from amps.config.readers import one_of, read_pattern
+from amps.config.readers import one_of, read_pattern, read_text
 from amps.config.schema import Checker, Section
-from amps.config.units import read_boolean, shown
+from amps.config.units import read_boolean, read_size, shown
 
 SIMPLE_ACCESS = "libamps_simple_access_entitlement"
 LEGACY_FUNCTIONS = "libamps_udf_legacy_compatibility"
+DEFAULT_AUTHENTICATOR = "amps-default-authenticator-module"
+MULTI_AUTHENTICATOR = "libamps_multi_authenticator"
+EXEC_AUTHENTICATOR = "libamps_exec_authenticator"
+TOKEN_BYTES = 1024
+"""How much of the output of a command is taken as a password, unless `MaxLength` says otherwise."""
+TOKEN_BYTES_MAX = 2**20
 
 _OptionReaders = Mapping[str, Callable[[str], Any]]
 
@@ -46,16 +53,38 @@ ENTITLEMENT_MODULES: Mapping[str, _OptionReaders] = {
     },
 }
 
+
+def _read_token_bytes(text: str) -> int:
+    length_bytes = read_size(text)
+    if not 1 <= length_bytes <= TOKEN_BYTES_MAX:
+        raise ValueError(
+            f"{shown(text)} is no length of a password; write a number of bytes from 1 to {TOKEN_BYTES_MAX}"
+        )
+    return length_bytes
+
+
+AUTHENTICATOR_MODULES: Mapping[str, _OptionReaders] = {
+    DEFAULT_AUTHENTICATOR: dict.fromkeys(
+        ("User", "Password", "PasswordFileName", "PasswordEnvironmentVariable"), read_text
+    ),
+    MULTI_AUTHENTICATOR: dict.fromkeys(
+        ("Kerberos.Keytab", "Kerberos.SPN", "LDAP.Username", "LDAP.PasswordFile"), read_text
+    ),
+    EXEC_AUTHENTICATOR: {"Command": read_text, "UserName": read_text, "MaxLength": _read_token_bytes},
+}
+"""Modules with the credentials of outgoing connections (replication.md §15)."""
+
 LIBRARIES_LATER: Mapping[str, str] = {
     "libamps_http_entitlement": "RESTful authentication and entitlement",
     "libamps_multi_authentication": "Kerberos and LDAP authentication",
-    "libamps_multi_authenticator": "Kerberos and LDAP authentication of outgoing connections",
-    "libamps_exec_authenticator": "authenticators of outgoing connections",
     "libamps_oauth_authentication": "OAuth authentication",
     "libamps_transport_filter_correlation_id_timestamper": "transport filters",
     "libamps_id_chaining_key_generator": "SOW key generators",
     "libamps_udf_experimental": "VALUE_LOOKUP, which needs SOW topics",
 }
+
+
+_MODULES = (AUTHENTICATION_MODULES, ENTITLEMENT_MODULES, AUTHENTICATOR_MODULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +100,15 @@ class DeclaredModule:
     @property
     def is_built_in(self) -> bool:
         """Whether the module is built in, that is, not a Python library."""
-        return self.implementation in ENTITLEMENT_MODULES or self.implementation == LEGACY_FUNCTIONS
+        return _is_built_in(self.implementation)
+
+
+def _is_built_in(implementation: str) -> bool:
+    return (
+        implementation in ENTITLEMENT_MODULES
+        or implementation in AUTHENTICATOR_MODULES
+        or implementation == LEGACY_FUNCTIONS
+    )
 
 
 def declared_modules(modules: Section | None, checker: Checker) -> dict[str, DeclaredModule]:
@@ -82,20 +119,21 @@ def declared_modules(modules: Section | None, checker: Checker) -> dict[str, Dec
         if name is None or library is None:
             continue
         node = section.where("Name")
-        if name in declared or name in AUTHENTICATION_MODULES or name in ENTITLEMENT_MODULES:
+        if name in declared or any(name in modules for modules in _MODULES):
             checker.error(node, f"the module name {shown(name)} is taken; choose another name")
             continue
         implementation = PurePath(library).name.removesuffix(".so")
         code = None
         if implementation in LIBRARIES_LATER:
             checker.not_yet(section.where("Library"), LIBRARIES_LATER[implementation])
-        elif implementation in ENTITLEMENT_MODULES or implementation == LEGACY_FUNCTIONS:
+        elif _is_built_in(implementation):
             pass
         elif library.endswith(".so"):
             checker.error(
                 section.where("Library"),
                 f"no module is built in for the library {shown(library)}; available: {SIMPLE_ACCESS}.so, "
-                f"{LEGACY_FUNCTIONS}.so, and functions in Python, from a .py file or a module that can be imported",
+                f"{MULTI_AUTHENTICATOR}.so, {EXEC_AUTHENTICATOR}.so, {LEGACY_FUNCTIONS}.so, and functions in "
+                "Python, from a .py file or a module that can be imported",
             )
         else:
             try:
@@ -155,7 +193,10 @@ def resolve_use(
     declared: Mapping[str, DeclaredModule],
     checker: Checker,
 ) -> ModuleUse | None:
-    """Return the module of an `Authentication` or `Entitlement` element, with its options checked."""
+    """Return the module of an element that uses one, such as `Entitlement`, with its options checked.
+
+    `kind`: what such modules do, for errors. `available`: the modules that do it, with their options.
+    """
     name = use.first("Module") if use is not None else None
     if use is None or name is None:
         return None
@@ -179,6 +220,64 @@ def resolve_use(
     if implementation == SIMPLE_ACCESS and not {"AllowedTopics", "DeniedTopics"} & set(options):
         checker.error(node, "AllowedTopics or DeniedTopics is required; give at least one in Options")
     return ModuleUse(implementation, options, name)
+
+
+def resolve_authenticator(
+    use: Section | None, declared: Mapping[str, DeclaredModule], checker: Checker
+) -> ModuleUse | None:
+    """Return the module of an `Authenticator` element, with the rules between its options checked (replication.md §15).
+
+    Options of the modules for Kerberos, LDAP and commands count only at the use; those at the module are ignored.
+    """
+    module = resolve_use(use, "authenticator", AUTHENTICATOR_MODULES, declared, checker)
+    if use is None or module is None:
+        return None
+    node = _options_node(use) or use.where("Module")
+    own = read_options(_options_node(use), Checker(Findings(), checker.strict))
+    ignored = [name for name in module.options if name not in own]
+    if module.module != DEFAULT_AUTHENTICATOR and ignored:
+        checker.note(
+            use.where("Module"),
+            Severity.WARNING,
+            f"{', '.join(ignored)} of the entry in Modules has no effect; write it into Options of the Authenticator",
+        )
+        module = ModuleUse(module.module, {name: module.options[name] for name in own}, module.name)
+    for name, value in module.options.items():
+        if not isinstance(value, str):
+            checker.error(node, f"{name} is given more than once; keep one of them")
+            return None
+    _check_credentials(module, node, checker)
+    return module
+
+
+def _check_credentials(module: ModuleUse, node: Node, checker: Checker) -> None:
+    given = set(module.options)
+    if module.module == DEFAULT_AUTHENTICATOR:
+        passwords = [
+            name for name in AUTHENTICATOR_MODULES[DEFAULT_AUTHENTICATOR] if name != "User" and name in given
+        ]
+        if len(passwords) > 1:
+            checker.error(node, f"{' and '.join(passwords)} both give the password; keep one of them")
+    elif module.module == EXEC_AUTHENTICATOR:
+        for name in ("Command", "UserName"):
+            if not module.options.get(name):
+                checker.error(node, f"{name} is required by the module {module.name}; add it to Options")
+    else:
+        pairs = (("Kerberos.Keytab", "Kerberos.SPN"), ("LDAP.Username", "LDAP.PasswordFile"))
+        for one, other in (*pairs, *(pair[::-1] for pair in pairs)):
+            if one in given and other not in given:
+                checker.error(node, f"{one} needs {other}; add it to Options")
+        if given & set(pairs[0]):
+            checker.not_yet(
+                node,
+                "Kerberos authentication of outgoing connections; give LDAP.Username and LDAP.PasswordFile, or use "
+                f"{EXEC_AUTHENTICATOR}.so with a command that prints the token",
+            )
+        elif not given & set(pairs[1]):
+            checker.error(
+                node,
+                f"the module {module.name} needs a method; add LDAP.Username and LDAP.PasswordFile to Options",
+            )
 
 
 def _options_node(section: Section) -> Node | None:

@@ -49,14 +49,20 @@ class QueueReader:
         self,
         root: Section,
         instance_name: str,
+        group: str,
+        replicates: bool,
         log: TransactionLogConfig | None,
         message_types: Mapping[str, TypeSettings],
         functions: Functions,
         checker: Checker,
     ) -> None:
-        """`log`: None also if it could not be read, which is then already reported."""
+        """`log`: None also if it could not be read, which is then already reported. `group` is that of the instance.
+        `replicates`: whether it is connected to others.
+        """
         self._root = root
         self._instance_name = instance_name
+        self._group = group
+        self._replicates = replicates
         self._message_types = message_types
         self._functions = functions
         self._checker = checker
@@ -151,6 +157,10 @@ class QueueReader:
             barrier_expression=section.first("BarrierExpression"),
             target_queue_depth=section.first("TargetQueueDepth"),
             deferred_ack_expiration_s=section.first("DeferredAckExpiration"),
+            initial_owner=section.first("InitialOwner") if kind == "GroupLocalQueue" else None,
+            domain=(section.first("GroupLocalQueueDomain") or self._group)
+            if kind == "GroupLocalQueue"
+            else None,
             place=_place(section.node),
         )
 
@@ -162,12 +172,12 @@ class QueueReader:
                     section.node,
                     "a GroupLocalQueue needs InitialOwner; add it, with the Name of the instance owning new messages",
                 )
-            elif owner != self._instance_name:
-                # Without replication, both this instance and the owner would deliver its messages.
-                self._checker.not_yet(
+            elif owner != self._instance_name and not self._replicates:
+                # No message of the queue would ever be delivered.
+                self._checker.error(
                     section.where("InitialOwner"),
-                    f"queues that another instance owns, which needs replication; write {self._instance_name}, this "
-                    "instance's Name, if it shall deliver the messages of the queue",
+                    f"{shown(owner)} owns new messages of the queue, but this instance replicates to no other and from "
+                    f"none; add Replication, or write {self._instance_name}, this instance's Name",
                 )
             return
         for element in _OF_GROUPS:

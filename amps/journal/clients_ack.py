@@ -26,6 +26,7 @@ import numpy.typing
 
 from amps._core.journal.reader import checksum
 from amps._core.journal.writer import SUMMARY_DTYPE
+from amps._core.values.value import SERVER_NAMES
 from amps.journal.disk import Disk, whole_file
 from amps.journal.files import JournalHeader
 
@@ -103,8 +104,15 @@ class ClientsAck:
         self.first_txid = header.first_txid
 
     def forget_before(self, timestamp_ns: int) -> int:
-        """Drop the publishers without a message since that time. Returns the number of dropped publishers."""
-        kept = self.rows[self.rows["last_timestamp_ns"] >= max(timestamp_ns, 0)]
+        """Drop the publishers without a message since that time, except those within servers. Returns the number of
+        dropped publishers.
+        """
+        servers = [id_ for id_, name in self.names.items() if name.startswith(SERVER_NAMES)]
+        is_kept = self.rows["last_timestamp_ns"] >= max(timestamp_ns, 0)
+        if servers:
+            # Without its number, an upstream of replication would repeat all that it has.
+            is_kept |= numpy.isin(self.rows["publisher_id"], numpy.array(servers, "<u8"))
+        kept = self.rows[is_kept]
         dropped = len(self.rows) - len(kept)
         self.rows = kept
         if dropped:

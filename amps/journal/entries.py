@@ -48,11 +48,11 @@ class Entry(NamedTuple):
     txid: int
     previous_txid: int
     source_txid: int
-    """Transaction id on the instance to which it was published. For a message that was published here and numbered by
-    the server, name id of the client.
+    """Transaction id on the instance that sent it here. For a message that was published here and numbered by the
+    server, name id of the client.
     """
     source_name_hash: int
-    """Name id of the instance to which it was published; 0: this instance."""
+    """Name id of the instance that sent it here, its upstream; 0: it was published here."""
     publisher_id: int
     sequence: int
     topic_hash: int
@@ -71,7 +71,9 @@ class Entry(NamedTuple):
     client_name: bytes
     """Empty if the file has no name for the client."""
     path: bytes
-    """Names of the instances that it has passed, separated by line feeds; empty for a message published here."""
+    """The instances that it has passed, a line for each: name, group, epoch of its log, with tabs between; empty for a
+    message published here.
+    """
     previous_position: int | None
     """Log position of the previous record of the same key; None: the record does not have it."""
     client_id: int
@@ -80,6 +82,8 @@ class Entry(NamedTuple):
     """UNIX time in ns before which no queue delivers the message; None: it is not delayed."""
     transaction: tuple[int, int] | None = None
     """Its place among the entries of its transaction, from 1, and their number; None: it is in no transaction."""
+    upstream: bytes = b""
+    """The name of its upstream; empty if it was published here, or the file has no name for it."""
 
     @property
     def kind_name(self) -> str:
@@ -105,6 +109,8 @@ class Survey(NamedTuple):
     last_txid: int
     first_timestamp_ns: int
     last_timestamp_ns: int
+    upstreams: tuple[tuple[bytes, int, int], ...] = ()
+    """Of each instance that sent entries here: name, its first and its last transaction id."""
 
 
 class JournalFile:
@@ -239,6 +245,12 @@ class Entries:
             walker.last_txid,
             walker.first_timestamp_ns,
             walker.last_timestamp_ns,
+            tuple(
+                sorted(
+                    (walker.names.get(upstream, b"%d" % upstream), *range_)
+                    for upstream, range_ in walker.upstreams.items()
+                )
+            ),
         )
 
     @property

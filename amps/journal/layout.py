@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from amps._core.journal.reader import FORMAT_VERSION
+from amps._core.values.value import SERVER_NAMES
 from amps.journal.entries import Entry, JournalFile, Survey
 
 JULIAN_OFFSET_US = 210_866_803_200_000_000
@@ -16,6 +17,7 @@ VERSION_TEXT = f"amps-server::journal/v{FORMAT_VERSION}"
 HEADER_LABELS = ("File Name", "File Size", "Version", "Extents", "First Timestamp", "Last Timestamp")
 FOOTER_LABELS = ("Total Entries", "Total Bytes", "Remaining Bytes")
 EXTENT_LABELS = ("Local Extents", "Replication Extents")
+_UPSTREAM = SERVER_NAMES + "from "
 SEPARATOR = b"_" * 80 + b"\n"
 ENTRY_LABELS = (
     "entry",
@@ -48,7 +50,7 @@ ENTRY_LABELS = (
     "rep path",
 )
 _WIDTH = max(map(len, ENTRY_LABELS))
-_FURTHER = ("sow key", "client name", "deliver at", "transaction")
+_FURTHER = ("sow key", "client name", "deliver at", "transaction", "upstream")
 _PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, *_FURTHER)}
 PREFIXES = tuple(_PREFIXES.values())
 """The beginnings of the lines of an entry, before their values."""
@@ -91,8 +93,18 @@ def footer_text(file: JournalFile, survey: Survey) -> bytes:
 
 
 def extents_text(survey: Survey) -> bytes:
-    """The extents of the file: transaction ids of this instance, and of other instances."""
-    return block(EXTENT_LABELS, (_extent(survey), "none"))
+    """The extents of the file: transaction ids of this instance, and of each instance that sent entries here."""
+    sent = ", ".join(
+        f"{name.decode('utf-8', 'replace').removeprefix(_UPSTREAM)} [{first}:{last}]"
+        for name, first, last in survey.upstreams
+    )
+    return block(EXTENT_LABELS, (_extent(survey), sent or "none"))
+
+
+def path_text(path: bytes) -> bytes:
+    """The instances of a replication path in one line: `name (group, epoch)`, in the order of their hops."""
+    hops = [hop.split(b"\t") for hop in path.split(b"\n") if hop]
+    return b", ".join(hop[0] + (b" (%b)" % b", ".join(hop[1:]) if len(hop) > 1 else b"") for hop in hops)
 
 
 def _extent(survey: Survey) -> str:
@@ -103,8 +115,8 @@ def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> 
     """The text of a whole entry, without the line of underscores before it.
 
     `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. The SOW key, the
-    client name, the time until which it is delayed and its place in a transaction are not in the documented layout.
-    They follow at the end if they are known.
+    client name, the time until which it is delayed, its place in a transaction and its upstream are not in the documented
+    layout. They follow at the end if they are known.
     """
     return b"".join(
         b"%b%b\n" % (_PREFIXES[label], value)
@@ -146,7 +158,7 @@ def _lines(entry: Entry, local: bool) -> list[tuple[str, bytes]]:
     labelled = zip(ENTRY_LABELS[: len(numbers)], numbers, strict=True)
     lines = [(label, str(value).encode()) for label, value in labelled]
     lines += [("topic", b"[%b]" % entry.topic), ("data", b"[%b]" % entry.payload)]
-    rest = [("correlation id", entry.correlation_id), ("auth id", entry.user_id), ("rep path", entry.path)]
+    rest = [("correlation id", entry.correlation_id), ("auth id", entry.user_id), ("rep path", path_text(entry.path))]
     for label, text in rest:
         lines += [(f"{label} byte count", b"%d" % len(text)), (label, b"[%b]" % text)]
     if entry.sow_key:
@@ -157,4 +169,6 @@ def _lines(entry: Entry, local: bool) -> list[tuple[str, bytes]]:
         lines.append(("deliver at", iso8601(entry.deliver_at_ns, local=local).encode()))
     if entry.transaction is not None:
         lines.append(("transaction", b"%d of %d" % entry.transaction))
+    if entry.upstream:
+        lines.append(("upstream", b"[%b]" % entry.upstream))
     return lines

@@ -8,7 +8,7 @@ unfinished file.
 `<instance>.durable` is the watermark file. `<instance>.clients.ack` has the last message of each publisher,
 `<instance>.queues.ack` the log position at which each queue begins, `<instance>.queue.cache` the checkpoint of the
 queues, `<instance>.removed` the journals removed on purpose, `<instance>.actions` the log positions up to which actions
-have followed queues.
+have followed queues, `<instance>.identity` the identity of the instance and its log for other instances.
 
 A file only moves *forward*: from plain to compressed, from the journal directory to the archive. It is complete at its
 new place before it leaves the old one. So a search of `reading_places` in their order always finds it. A crash may
@@ -89,6 +89,11 @@ def removals_path(directory: Path, instance_name: str) -> Path:
 def action_positions_path(directory: Path, instance_name: str) -> Path:
     """Path of the file with the log positions up to which actions have followed queues."""
     return directory / f"{instance_name}.actions"
+
+
+def identity_path(directory: Path, instance_name: str) -> Path:
+    """Path of the file with the identity of the instance and its log."""
+    return directory / f"{instance_name}.identity"
 
 
 def unfinished_path(path: Path) -> Path:

@@ -8,7 +8,8 @@ Layout, all numbers little-endian: header: magic `AMPSOQCA` (8 bytes), version (
 (4), LogMark (4 x 8; its position is that at which the copying began). Then sections, each with a header: kind (4),
 flags (4), CRC32C of its content (4), 0 (4), length of its content (8). A QUEUE is a msgpack list, see CachedQueue. With
 an OrderingKey, ORDERING_SEED (16 bytes) follows: the secret with which the hashes of its keys were made. Its MESSAGES
-follow, as `copy_messages` makes them, with their width as flags (0 to 2). The last sections are PUBLISHERS, and END
+follow, as `copy_messages` makes them, with their width as flags (0 to 2). If other instances own any of them, or did,
+OWNERSHIPS precede them: a msgpack map {number: [name of the owner, epoch, whether a proxy decided]}. The last sections are PUBLISHERS, and END
 without content.
 """
 
@@ -16,7 +17,7 @@ import enum
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ import msgpack
 from amps._core.journal.reader import checksum
 from amps.journal.disk import Disk
 from amps.journal.names import unfinished_path
-from amps.journal.queues_ack import MARK, LogMark, RecoveryPointKey, mark_values
+from amps.journal.queues_ack import MARK, EarlyTransfer, LogMark, RecoveryPointKey, mark_values
 
 MAGIC = b"AMPSOQCA"
 VERSION = 1
@@ -45,6 +46,7 @@ class Kind(enum.IntEnum):
     PUBLISHERS = 3
     END = 4
     ORDERING_SEED = 5
+    OWNERSHIPS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class CachedQueue:
     position: int
     deferred: tuple[tuple[int, int, int], ...]
     kept: int
+    early: tuple[EarlyTransfer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,16 @@ class Section:
             return CachedQueue(*msgpack.unpackb(self.content, use_list=False, unicode_errors="surrogatepass"))
         except (ValueError, TypeError) as problem:
             raise QueueCacheDamaged(f"the data of a queue is not valid ({problem})") from problem
+
+    def ownerships(self) -> dict[int, tuple[str, int, bool]]:
+        """The content of an OWNERSHIPS section. Raises QueueCacheDamaged."""
+        try:
+            found = msgpack.unpackb(
+                self.content, use_list=False, unicode_errors="surrogatepass", strict_map_key=False
+            )
+            return {int(number): (str(owner), int(epoch), bool(by)) for number, (owner, epoch, by) in found.items()}
+        except (ValueError, TypeError, AttributeError) as problem:
+            raise QueueCacheDamaged(f"the owners of messages are not valid ({problem})") from problem
 
 
 def header_bytes(mark: LogMark) -> bytes:
@@ -102,8 +115,14 @@ def queue_bytes(queue: CachedQueue) -> bytes:
         queue.position,
         queue.deferred,
         queue.kept,
+        queue.early,
     )
     return section_bytes(Kind.QUEUE, msgpack.packb(row, unicode_errors="surrogatepass"))
+
+
+def ownerships_bytes(ownerships: Mapping[int, tuple[str, int, bool]]) -> bytes:
+    """An OWNERSHIPS section as stored in the file."""
+    return section_bytes(Kind.OWNERSHIPS, msgpack.packb(ownerships, unicode_errors="surrogatepass"))
 
 
 class QueueCacheWriter:

@@ -10,7 +10,8 @@ Layout, all numbers little-endian: header of HEADER_BYTES: magic `AMPSOQAK` (8 b
 following bytes (4), then the LogMark: the log position at the time of writing; number, start position and first
 transaction id of the journal with that position (8 each). Then a msgpack list, with these items per queue: name,
 message type, recovery point, position, deferred acknowledgements as [[publisher id, sequence, UNIX time in ns]], rules,
-kept (0: none).
+kept (0: none), early transfers as [[publisher id, sequence, name of the owner, epoch, whether a proxy decided, UNIX
+time in ns]]. Early are transfers whose messages have not come yet; a file of an earlier version lacks them.
 """
 
 import struct
@@ -34,6 +35,10 @@ QUEUES_MAX = 1 << 20
 
 RecoveryPointKey = tuple[Any, ...]
 """A recovery point, in values that msgpack can encode."""
+
+EarlyTransfer = tuple[int, int, str, int, bool, int]
+"""A transfer whose message has not come: publisher id, sequence, owner, epoch, by a proxy, UNIX time of its expiration.
+"""
 
 
 class QueuesAckDamaged(ValueError):
@@ -70,6 +75,7 @@ class QueueStart:
     deferred: tuple[tuple[int, int, int], ...] = ()
     definition: tuple[object, ...] = ()
     kept: int = 0
+    early: tuple[EarlyTransfer, ...] = ()
 
 
 def write_queues_ack(disk: Disk, path: Path, mark: LogMark, queues: Sequence[QueueStart]) -> None:
@@ -83,6 +89,7 @@ def write_queues_ack(disk: Disk, path: Path, mark: LogMark, queues: Sequence[Que
             queue.deferred,
             queue.definition,
             queue.kept,
+            queue.early,
         )
         for queue in queues
     ]

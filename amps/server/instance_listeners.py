@@ -16,10 +16,11 @@ from amps.server.shared.listeners import open_listeners
 
 
 class Listeners:
-    """All listening sockets: those of the transports, by name, and those of the administration interface."""
+    """All listening sockets: those of the transports, by name, of replication, and of the administration interface."""
 
     def __init__(self) -> None:
         self.transports: dict[str, list[socket.socket]] = {}
+        self.replication: list[socket.socket] = []
         self.admin: list[socket.socket] = []
         self._socket_files: dict[Path, int] = {}
 
@@ -31,6 +32,11 @@ class Listeners:
                 log.log("11-0001", transport=transport.name, address=shown_address(listening))
                 if transport.file_name is not None:
                     self._socket_files[transport.file_name] = transport.file_name.lstat().st_ino
+        if config.replication_transport is not None:
+            self.replication = open_listeners(config.replication_transport)
+            for listening in self.replication:
+                name = config.replication_transport.name
+                log.log("11-0001", transport=name, address=shown_address(listening))
         if config.admin is not None:
             self.admin = open_admin_listeners(config.admin)
             for listening in self.admin:
@@ -38,13 +44,19 @@ class Listeners:
 
     def all(self) -> list[socket.socket]:
         """Every listening socket."""
-        return [listening for sockets in (*self.transports.values(), self.admin) for listening in sockets]
+        everything = (*self.transports.values(), self.replication, self.admin)
+        return [listening for sockets in everything for listening in sockets]
 
     def close_transports(self) -> None:
         """Close the sockets of the transports."""
         for sockets in self.transports.values():
             for listening in sockets:
                 listening.close()
+
+    def close_replication(self) -> None:
+        """Close the sockets for other instances."""
+        for listening in self.replication:
+            listening.close()
 
     def close_admin(self) -> None:
         """Close the sockets of the administration interface."""

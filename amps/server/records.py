@@ -17,6 +17,12 @@ For queues (`number`: the transport's number of a subscription to them; replies 
     KIND_QUEUE_MATCHES       the messages that match, in binary (journal/queue_records.pxd)
     KIND_QUEUE_DELIVERIES    from the core, in binary (journal/queue_records.pxd)
 
+For queues that span instances, between the core and the replication process:
+    KIND_TRANSFER_REQUEST    [queue number, name of the requester, bookmarks, how many of them are wanted]; bookmarks:
+                             publisher id and sequence, 8 bytes each. A grant is a record of the log
+    KIND_REACHABLE           [[names of the instances that can be reached]]
+    from the core            ["transfer_wanted", 0, 0, queue number, name of the owner, bookmarks, how many are wanted]
+
 The layout is that of `amps._core.journal.record` (80-byte header, then a msgpack payload), because the rings carry
 only such records. Both sides build them here.
 """
@@ -24,6 +30,8 @@ only such records. Both sides build them here.
 import struct
 
 import msgpack
+
+from amps._core.values.value import SERVER_NAMES
 
 # length, checksum, connection slot, serial, 40 bytes of zeros, topic number, expiration, kind, 10 bytes, payload length
 _HEADER = struct.Struct("<IIII40xIIH10xI")
@@ -33,7 +41,7 @@ HEADER_BYTES = _HEADER.size
 NO_EXPIRATION = 0xFFFFFFFF
 NAME_BYTES_MAX = 60_000
 """Limit of a client name, and of a user name: both are in one record."""
-RESERVED_NAMES = "amps-server: "
+RESERVED_NAMES = SERVER_NAMES
 """How the names of the server's own sessions begin. No client may log on under such a name."""
 
 KIND_DECLARE_TOPIC = 257
@@ -48,7 +56,6 @@ KIND_DECLARE_NAME = 265
 KIND_REPLICATION_VECTOR = 266
 KIND_TRANSFER_REQUEST = 267
 KIND_REACHABLE = 268
-KIND_PROXIED = 269
 KIND_REPLY = 512
 KIND_QUEUE_DELIVERIES = 513
 

@@ -26,6 +26,7 @@ from amps.server.clock import SYSTEM, Clock
 from amps.server.health import DiskActivity
 from amps.server.memory_use import MemoryUse
 from amps.server.queue_statistics import QueueStatistics
+from amps.server.replication_statistics import ReplicationStatistics
 from amps.server.write_statistics import WriteStatistics
 
 RING_BYTES = 8 << 20
@@ -152,6 +153,7 @@ class Runtime:
         self.disk_activity = DiskActivity()
         self.write_statistics = WriteStatistics()
         self.queue_statistics = QueueStatistics(workers, queues)
+        self.replication_statistics = ReplicationStatistics(len(self._destinations))
         self.memory_use = MemoryUse(workers, pools)
         self.began_ns = clock.time_ns()
         """UNIX time at which this tree of processes was started."""
@@ -165,6 +167,10 @@ class Runtime:
         # The services process sends requests, the core answers: one msgpack list per datagram. Both sockets outlive any
         # process.
         self.core_requests, self.services_requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # For requests of the services process to the replication process: the end that answers, then the one that asks.
+        self.replication_requests, self.services_replication = socket.socketpair(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET
+        )
         # For requests to each transport: the transport's end, then that of the services process.
         self.transport_requests = [
             socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -180,6 +186,7 @@ class Runtime:
         self.disk_activity.reset()
         self.write_statistics.reset()
         self.queue_statistics.reset()
+        self.replication_statistics.reset()
         self.memory_use.reset()
         self.began_ns = self.clock.time_ns()
         self.action_progress.reset()
@@ -199,7 +206,13 @@ class Runtime:
             self.pending_tables[index].begin()
 
     def _request_ends(self) -> list[socket.socket]:
-        return [self.core_requests, self.services_requests, *itertools.chain(*self.transport_requests)]
+        return [
+            self.core_requests,
+            self.services_requests,
+            self.replication_requests,
+            self.services_replication,
+            *itertools.chain(*self.transport_requests),
+        ]
 
     @property
     def services_index(self) -> int:

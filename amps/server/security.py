@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from amps.config import ModuleUse, ServerConfig, TransportConfig
+from amps.config import ModuleUse, ServerConfig
 from amps.server.topics import topic_predicate
 
 
@@ -38,8 +38,11 @@ class Entitlement(Protocol):
     def may_log_on(self, user: str) -> bool:
         """Whether a user may log on."""
 
+    def may_replicate(self, user: str) -> bool:
+        """Whether a user may log on as a source of replication."""
+
     def allows(self, user: str, permission: str, topic: str) -> bool:
-        """`permission` is `read` or `write`."""
+        """`permission` is `read`, `write` or `replication`: records of the topic may come by replication."""
 
 
 def _enabled(use: ModuleUse, option: str, default: bool) -> bool:
@@ -84,6 +87,10 @@ class FixedEntitlement:
         """All or nothing."""
         return self.allows_all
 
+    def may_replicate(self, user: str) -> bool:
+        """All or nothing."""
+        return self.allows_all
+
     def allows(self, user: str, permission: str, topic: str) -> bool:
         """All or nothing."""
         return self.allows_all
@@ -106,6 +113,8 @@ class SimpleAccessEntitlement:
         texts = [granted] if isinstance(granted, str) else list(granted or [])
         words = {word.strip().lower() for text in texts for word in text.replace(",", " ").split()}
         self._permissions = words or {"read", "write"}
+        if "write" in self._permissions:
+            self._permissions.add("replication")  # the module does not tell them apart (replication.md 25.53)
 
     @staticmethod
     def _predicates(use: ModuleUse, option: str, when_too_hard: bool) -> list[Callable[[str], bool]]:
@@ -114,6 +123,10 @@ class SimpleAccessEntitlement:
         return [topic_predicate(text, True, when_too_hard=when_too_hard) or _holds(text) for text in texts]
 
     def may_log_on(self, user: str) -> bool:
+        """Every user may log on."""
+        return True
+
+    def may_replicate(self, user: str) -> bool:
         """Every user may log on."""
         return True
 
@@ -156,12 +169,28 @@ class SwitchableEntitlement:
         """Whether a user may log on."""
         return not self.enabled or self._other.may_log_on(user)
 
+    def may_replicate(self, user: str) -> bool:
+        """Whether a user may log on as a source of replication."""
+        return not self.enabled or self._other.may_replicate(user)
+
     def allows(self, user: str, permission: str, topic: str) -> bool:
-        """`permission` is `read` or `write`."""
+        """Whether a user has a permission for a topic."""
         return not self.enabled or self._other.allows(user, permission, topic)
 
 
-def make_authenticator(config: ServerConfig, transport: TransportConfig) -> Authenticator:
+class SecuredTransport(Protocol):
+    """A transport with modules of its own; None: those of the instance."""
+
+    @property
+    def authentication(self) -> ModuleUse | None:
+        """The module that decides about logons."""
+
+    @property
+    def entitlement(self) -> ModuleUse | None:
+        """The module that decides about permissions."""
+
+
+def make_authenticator(config: ServerConfig, transport: SecuredTransport) -> Authenticator:
     """The authenticator of a transport: its own, else the instance's, else the default module."""
     use = transport.authentication or config.authentication or ModuleUse("amps-default-authentication-module")
     if use.module == "amps-default-no-authentication-module":
@@ -169,7 +198,7 @@ def make_authenticator(config: ServerConfig, transport: TransportConfig) -> Auth
     return DefaultAuthenticator(use, use.module == "amps-implicit-authentication-module")
 
 
-def make_entitlement(config: ServerConfig, transport: TransportConfig) -> Entitlement:
+def make_entitlement(config: ServerConfig, transport: SecuredTransport) -> Entitlement:
     """The entitlement of a transport: its own, else the instance's, else the default module."""
     use = transport.entitlement or config.entitlement or ModuleUse("amps-default-entitlement-module")
     if use.module == "amps-default-no-entitlement-module":

@@ -3,21 +3,21 @@
 It owns the listening sockets, the shared memory and the signals, and processes no message. It has no threads, because
 it forks. All waiting is in one place (`_wait`), and all reactions follow from the events there.
 
-Start: log process, listening sockets, core. When the core reports readiness, the transports and, if actions or the
-administration interface are configured, the services. When all of them are ready, the actions of the startup; then the
-ready line 00-0015 and the service manager's notification.
+Start: log process, listening sockets, core. When the core reports readiness, the transports and, if they are configured,
+the services (actions, administration interface) and replication. When all of them are ready, the actions of the startup;
+then the ready line 00-0015 and the service manager's notification.
 
 Deaths:
     a transport   the core is notified, processes the records of the dead transport and answers; a new one is forked
-    the services  the same
+    the services  the same; also replication
     the core      the transports cannot work without it: all are killed, and the tree is started again from the journal
     its storage   the same, but with pauses, until the log can be opened again (outage.py)
     the log       is forked again; records wait in the socket meanwhile
     stuck         a process without progress for a minute is killed, unless it waits for its disk (health.py)
-    too often     a process that dies five times within a minute ends the instance; the services, without which messages
-                  are still processed, are not started for a minute
+    too often     a process that dies five times within a minute ends the instance; the services and replication, without
+                  which messages are still processed, are not started for a minute
 Stop (SIGTERM, SIGINT, SIGHUP without an action, or an action): the actions of the shutdown; then the transports drain,
-then the services, then the core, then the log. A second signal has no effect. For failures meanwhile see stopping.py.
+then replication, then the services, then the core, then the log. A second signal has no effect. For failures meanwhile see stopping.py.
 """
 
 import contextlib
@@ -54,13 +54,15 @@ from amps.server.stopping import EXIT_FAILED, EXIT_STORAGE, StopFailures
 
 SHUTDOWN_ACTIONS_S = 10.0
 TRANSPORT_DRAIN_S = 8.0
+REPLICATION_DRAIN_S = 5.0
 SERVICES_DRAIN_S = 3.0
 CORE_DRAIN_S = 60.0
 START_ABANDON_S = 5.0
-SERVICES_PAUSE_S = 60.0
+HELPER_PAUSE_S = 60.0
 WORKERS_MAX_DEFAULT = 8
 
 SERVICES = "services"
+REPLICATION = "replication"
 
 
 def default_workers() -> int:
@@ -76,6 +78,11 @@ def load_transport() -> None:
 def load_services() -> None:
     """Import what the services process runs, which few instances have."""
     import amps.server.services.process  # noqa: F401
+
+
+def load_replication() -> None:
+    """Import what the replication process runs."""
+    import amps.server.replication.process  # noqa: F401
 
 
 class Supervisor:
@@ -103,9 +110,12 @@ class Supervisor:
         self._core: Child | None = None
         self._log_process: Child | None = None
         self._services: Child | None = None
+        self._replication: Child | None = None
         self._transports: list[Child | None] = [None] * workers
-        self._services_wait_until_s = 0.0  # set when they died too often
-        self._services_may_start = False  # the core has processed the records of the dead process
+        # Of services and replication, by index: when they may start again if they died too often, and whether the core
+        # has processed the records of the dead process.
+        self._helpers_wait_until_s: dict[int, float] = {}
+        self._helpers_may_start: set[int] = set()
         self._signals = Signals(self._config)
         self._disabled: frozenset[str] = frozenset()  # of authentication and entitlement: those switched off
         self._startup_actions_asked = False
@@ -128,6 +138,7 @@ class Supervisor:
                 [
                     lambda: [self._core],
                     lambda: self._transports,
+                    lambda: [self._replication] if self._config.replicates else [],
                     lambda: [self._services] if self._config.has_services else [],
                 ],
                 self._tell,
@@ -152,6 +163,8 @@ class Supervisor:
             load_transport()
             if self._config.has_services:
                 load_services()
+            if self._config.replicates:
+                load_replication()
             gc.freeze()
             while self._stopping_for is None:
                 self._wait(0.5)
@@ -159,7 +172,7 @@ class Supervisor:
                 self._check_health()
                 if self._outage is not None and self._outage.retry_is_due():
                     self._start_core()
-                self._start_services_if_due()
+                self._start_helpers_if_due()
         except ListenFailure as problem:
             code = self._give_up(f"{problem.strerror}; {remedies.for_addresses(problem.errno)}")
         except GiveUp as problem:
@@ -198,7 +211,7 @@ class Supervisor:
     def _switch(self, what: str, enabled: bool) -> None:
         """Switch authentication or entitlement on or off, for the whole instance (operations.md §8.3)."""
         self._disabled = self._disabled - {what} if enabled else self._disabled | {what}
-        for child in (*self._transports, self._services):
+        for child in (*self._transports, self._services, self._replication):
             self._tell(child, "switch", what, enabled)
         self.log.log(
             "25-0003" if what == "authentication" else "25-0004", state="enabled" if enabled else "disabled"
@@ -233,13 +246,15 @@ class Supervisor:
         setproctitle(f"amps: {title}")
         self._signals.release_in_child()
         # A child must see the end of its own channel when the supervisor dies, so no other child may hold it open.
-        for child in (self._core, self._services, *self._transports):
+        for child in (self._core, self._services, self._replication, *self._transports):
             if child is not None and child.ours is not None:
                 child.ours.close()
         if self._advancing is not None:
             self._advancing.close()
         if not title.startswith("transport"):
             self._listeners.close_transports()
+        if title != REPLICATION:
+            self._listeners.close_replication()
         if title != SERVICES:
             self._listeners.close_admin()
 
@@ -296,10 +311,24 @@ class Supervisor:
         runtime.control.transport_beat(index, time.monotonic_ns())
         self._services = self._fork(SERVICES, body)
 
+    def _start_replication(self) -> None:
+        index = self._runtime.replication_index
+        assert index is not None
+
+        def body(channel: socket.socket) -> int:
+            self._log_receiver.close()
+            from amps.server.replication.process import run_replication
+
+            log = self._child_log(3 + index)
+            return run_replication(self._config, self._runtime, log, channel, self._listeners.replication)
+
+        self._runtime.control.transport_beat(index, time.monotonic_ns())
+        self._replication = self._fork(REPLICATION, body)
+
     # --- waiting ------------------------------------------------------------------------------------------
 
     def _children(self) -> list[Child]:
-        everyone = (self._log_process, self._core, self._services, *self._transports)
+        everyone = (self._log_process, self._core, self._services, self._replication, *self._transports)
         return [c for c in everyone if c is not None]
 
     def _wait(self, timeout_s: float) -> None:
@@ -366,6 +395,8 @@ class Supervisor:
             elif message[0] == "clock passed":
                 if self._advancing is not None:
                     self._advancing.passed(child, message[1])
+            elif message[0] == "event":
+                self._tell(self._services, "replication event", *message[1:])
             elif message[0] == "shutdown":
                 self._stop_for(message[1])
             elif message[0] == "refused" and not (self._ready and message[2]) and self._stopping_for is None:
@@ -374,22 +405,28 @@ class Supervisor:
                 self._outage_reason = message[1]
 
     def _start_publisher(self, index: int) -> None:
-        """Start a process that publishes to the core: a transport, or the services."""
+        """Start a process that publishes to the core: a transport, the services, or replication."""
         if index < self._runtime.workers:
             self._start_transport(index)
         else:
-            self._services_may_start = True
-            self._start_services_if_due()
+            self._helpers_may_start.add(index)
+            self._start_helpers_if_due()
 
-    def _start_services_if_due(self) -> None:
-        if self._services_may_start and time.monotonic() >= self._services_wait_until_s:
-            self._services_may_start = False
-            self._start_services()
+    def _start_helpers_if_due(self) -> None:
+        for index in sorted(self._helpers_may_start):
+            if time.monotonic() >= self._helpers_wait_until_s.get(index, 0.0):
+                self._helpers_may_start.discard(index)
+                if index == self._runtime.replication_index:
+                    self._start_replication()
+                else:
+                    self._start_services()
 
     def _announce_if_ready(self) -> None:
         needed = [self._core, *self._transports]
         if self._config.has_services:
             needed.append(self._services)
+        if self._config.replicates:
+            needed.append(self._replication)
         if self._ready or not all(child is not None and child.ready for child in needed):
             return
         if not self._config.has_services:
@@ -461,6 +498,10 @@ class Supervisor:
             # If it died during the startup actions, these are begun again; a later process has no part in the start.
             self._startup_actions_asked = False
             self._publisher_died(child, self._runtime.services_index, status)
+        elif child is self._replication:
+            self._replication = None
+            assert self._runtime.replication_index is not None
+            self._publisher_died(child, self._runtime.replication_index, status)
         else:
             index = self._transports.index(child)
             self._transports[index] = None
@@ -484,8 +525,8 @@ class Supervisor:
             if index < self._runtime.workers or not self._ready:
                 self._give_up_if_too_often(child, status)
             elif self._died_too_often(child):
-                self.log.log("01-0009", process=child.title, status=status, seconds=int(SERVICES_PAUSE_S))
-                self._services_wait_until_s = time.monotonic() + SERVICES_PAUSE_S
+                self.log.log("01-0009", process=child.title, status=status, seconds=int(HELPER_PAUSE_S))
+                self._helpers_wait_until_s[index] = time.monotonic() + HELPER_PAUSE_S
             self._tell(self._core, "transport died", index)
 
     def _died_too_often(self, child: Child) -> bool:
@@ -505,12 +546,12 @@ class Supervisor:
             raise GiveUp(f"the core ended ({status}); check what it logged before")
         if outage_reason is None:
             self.log.log("01-0004", status=status)
-        for publisher in (*self._transports, self._services):
+        for publisher in (*self._transports, self._services, self._replication):
             if publisher is not None:
                 self._kill(publisher)
         self._transports = [None] * len(self._transports)
-        self._services = None
-        self._services_may_start = False
+        self._services = self._replication = None
+        self._helpers_may_start.clear()
         self._startup_actions_asked = False
         if outage_reason is None:
             self._give_up_if_too_often(child, status)
@@ -556,12 +597,15 @@ class Supervisor:
     # --- health -------------------------------------------------------------------------------------------
 
     def _check_health(self) -> None:
-        """Check core, transports and services. A stuck process is killed, and then restarted like any dead one."""
+        """Check core, transports, services and replication. A stuck process is killed, and then restarted like any dead one."""
         control = self._runtime.control
         all_well = True
         if self._core is not None:
             all_well &= self._core.gets_on(control.core_heartbeat_ns, self._runtime.disk_activity, self.log)
-        for index, child in enumerate((*self._transports, self._services)):
+        publishers = [*enumerate(self._transports), (self._runtime.services_index, self._services)]
+        if self._runtime.replication_index is not None:
+            publishers.append((self._runtime.replication_index, self._replication))
+        for index, child in publishers:
             if child is not None:
                 all_well &= child.gets_on(control.transport_heartbeat_ns(index), None, self.log)
         if all_well and self._ready:
@@ -581,6 +625,9 @@ class Supervisor:
         for child in self._transports:
             self._tell(child, "drain")
         self._wait_for_end(lambda: [c for c in self._transports if c is not None], TRANSPORT_DRAIN_S)
+        self._listeners.close_replication()
+        self._tell(self._replication, "drain")
+        self._wait_for_end(lambda: [c for c in (self._replication,) if c is not None], REPLICATION_DRAIN_S)
         self._listeners.close_admin()
         self._tell(self._services, "drain")
         self._wait_for_end(lambda: [c for c in (self._services,) if c is not None], SERVICES_DRAIN_S)
@@ -627,6 +674,8 @@ class Supervisor:
                 self._log_process = None
             elif child is self._services:
                 self._services = None
+            elif child is self._replication:
+                self._replication = None
             else:
                 self._transports[self._transports.index(child)] = None
 

@@ -336,8 +336,8 @@ def test_queues_proxied_transfer(start: Start) -> None:
     observed = start(queue_xml("Q", "T"))
     assert observed.metrics()["proxied_transfer"] == "disabled"
     refusal = get(observed.port, "/amps/administrator/queues/Q!json/enable_proxied_transfer")
-    assert refusal.status == 501
-    assert "not supported yet" in refusal.body
+    assert refusal.status == 409
+    assert "no other instance can own its messages" in refusal.body
     observed.text("administrator/queues/Q!json/disable_proxied_transfer")
     assert observed.metrics()["proxied_transfer"] == "disabled"
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz import codec, queues, transactions
+from tests.fuzz import codec, queues, replication, transactions
 from tests.fuzz.server import OPTIONS, Witness, attack
 from tests.support.server import ServerProcess
 
@@ -25,7 +25,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="try this seed only")
     parser.add_argument("--first-seed", type=int, default=time.time_ns() // 1000 % 10**12)
     parser.add_argument(
-        "--target", choices=["codec", "transactions", "server", "queues", "both"], default="both"
+        "--target",
+        choices=["codec", "transactions", "replication", "server", "queues", "both"],
+        default="both",
     )
     arguments = parser.parse_args()
     seeds = [arguments.seed] if arguments.seed is not None else itertools.count(arguments.first_seed)
@@ -34,6 +36,8 @@ def main() -> int:
         return _search(seeds, end, codec.run)
     if arguments.target == "transactions":
         return _search(seeds, end, transactions.run)
+    if arguments.target == "replication":
+        return _search(seeds, end, replication.run)
     with tempfile.TemporaryDirectory() as directory:
         settings = queues.OPTIONS if arguments.target == "queues" else OPTIONS
         server = ServerProcess(Path(directory), **settings).start()

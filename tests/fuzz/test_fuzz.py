@@ -5,7 +5,7 @@ import time
 import pytest
 
 from amps._core.wire import ingress as inbound
-from tests.fuzz import cases, codec, queues, transactions
+from tests.fuzz import cases, codec, queues, replication, transactions
 from tests.fuzz.server import OPTIONS, Witness, attack
 from tests.support.peer import frame
 from tests.support.server import StartServer
@@ -46,6 +46,14 @@ def test_fuzz_transactions_with_fixed_seeds() -> None:
             raise AssertionError(
                 f"python -m tests.fuzz --target transactions --seed {seed}: {error}"
             ) from error
+
+
+def test_fuzz_replication_with_fixed_seeds() -> None:
+    for seed in range(1500):
+        try:
+            replication.run(seed)
+        except Exception as error:
+            raise AssertionError(f"python -m tests.fuzz --target replication --seed {seed}: {error}") from error
 
 
 def test_fuzz_a_transaction_cut_at_each_byte() -> None:

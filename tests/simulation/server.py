@@ -104,6 +104,7 @@ class SimulatedRuntime(Runtime):
         self.ingress = [Ring(ring_bytes) for _ in range(TRANSPORTS)]
         self.egress = [Ring(egress_bytes) for _ in range(TRANSPORTS)]
         self.transports = TRANSPORTS
+        self.replication_index = None
         self.requests = SimulatedRequests()
         self.core_requests = self.requests  # type: ignore[assignment]
 

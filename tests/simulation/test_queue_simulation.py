@@ -91,7 +91,9 @@ def _settings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Give the engine other settings than the configuration."""
     settings = core_queues.engine_settings
     monkeypatch.setattr(
-        core_queues, "engine_settings", lambda queue: dataclasses.replace(settings(queue), **changes)
+        core_queues,
+        "engine_settings",
+        lambda *queue: dataclasses.replace(settings(*queue), **changes),
     )
 
 

@@ -15,6 +15,7 @@ import uvloop
 
 from amps.config import ServerConfig
 from amps.server.admin.queues import QueueView
+from amps.server.admin.replication import ReplicationView
 from amps.server.admin.server import AdminServer
 from amps.server.services.actions.engine import Engine
 from amps.server.services.actions.step import Environment
@@ -92,6 +93,7 @@ class AdminFixture:
         journals: list[dict[str, Any]] | None = None,
         log: bool = True,
         queues: Callable[[ServerConfig, CoreRequests], QueueView] | None = None,
+        replication: Callable[[ServerConfig], ReplicationView] | None = None,
     ) -> None:
         admin = f"<Admin><InetAddr>127.0.0.1:0</InetAddr>{admin_xml}</Admin>"
         self.loaded = loaded(actions_xml, log=log, instance_xml=admin + instance_xml)
@@ -103,6 +105,7 @@ class AdminFixture:
         """The rows that transport 0 returns for its subscriptions."""
         self._journals = journals or []
         self._make_queues = queues
+        self._make_replication = replication
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self._started = threading.Event()
@@ -162,6 +165,7 @@ class AdminFixture:
             self.engine,
             self.log,  # type: ignore[arg-type]
             queues,
+            replication=self._make_replication(self.loaded.config) if self._make_replication else None,
         )
         await server.start([self._socket])
         self._started.set()

@@ -144,7 +144,7 @@ class Installation:
         first = dependencies.parent / "environment"
         self.python.write_text(
             f'#!/bin/sh\n[ "$1 $2" = "-m venv" ] || exec {found} "$@"\n'
-            f'for last; do :; done\nif [ -d {first} ]; then\n'
+            f"for last; do :; done\nif [ -d {first} ]; then\n"
             f'    mkdir -p "$last" && find "$last" -mindepth 1 -delete && exec cp -a {first}/. "$last"\nfi\n'
             f'{found} "$@" || exit\nfor site in "$last"/lib/python*/site-packages; do\n'
             f'    echo {dependencies} > "$site/dependencies.pth"\ndone\n'

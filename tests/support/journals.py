@@ -18,7 +18,9 @@ def topic_payload(topic: bytes, message_type: bytes, previous: int = 0, topic_ha
 
 def name_payload(name_id: int, text: bytes, previous: int = 0, name_class: int = 1) -> bytes:
     """The payload of a name record."""
-    numbers = previous.to_bytes(8, "little") + name_id.to_bytes(8, "little") + name_class.to_bytes(4, "little")
+    numbers = (
+        previous.to_bytes(8, "little") + name_id.to_bytes(8, "little") + name_class.to_bytes(4, "little")
+    )
     return numbers + len(text).to_bytes(4, "little") + text
 
 

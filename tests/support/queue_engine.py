@@ -38,6 +38,9 @@ class EngineSettings:
     """The settings in the engine's own form."""
 
     of: QueueSettings
+    spans: bool = False
+    initial_owner: str | None = None
+    domain: int = 0
 
     def __post_init__(self) -> None:
         of = self.of

@@ -149,7 +149,9 @@ class World:
             payload=bytes(self.chance.randrange(200)),
             publisher_id=publisher + 1,
             expiration_s=expiration_s,
-            extension=element(DELIVER_AT, self.now_ns + self._delay_ns()) if self.chance.random() < 0.3 else b"",
+            extension=element(DELIVER_AT, self.now_ns + self._delay_ns())
+            if self.chance.random() < 0.3
+            else b"",
         )
         self.feeder.push(Feed(publisher, sequence, topic, parts))
         self.published.append((publisher + 1, sequence))

@@ -14,6 +14,7 @@ from amps.server.services.actions.engine import Engine
 from amps.server.services.actions.step import Environment
 from amps.server.services.core_requests import CoreRequests
 from amps.server.services.publisher import PublishFailure
+from amps.server.services.replication_requests import ReplicationRequests
 
 LOG_XML = (
     "<TransactionLog><JournalDirectory>journal</JournalDirectory>"
@@ -117,6 +118,8 @@ class Surroundings:
         self.publisher = RecordingPublisher()
         self.core = FakeCore()
         self.requests = self.core.serve()
+        self.replication: ReplicationRequests | None = None
+        self.uptime_s = 1e9
         self.shutdowns: list[str] = []
         self.switched: list[tuple[str, bool]] = []
         self.engine = Engine(self.config.actions, self._environment, lambda: now_s)
@@ -130,6 +133,8 @@ class Surroundings:
             raise_event=engine.raise_event,
             ask_for_shutdown=self.shutdowns.append,
             switch=lambda what, enabled: self.switched.append((what, enabled)),
+            replication=self.replication,
+            uptime_s=lambda: self.uptime_s,
         )
         return self.environment
 

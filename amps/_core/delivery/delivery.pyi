@@ -4,6 +4,7 @@ from amps._core.delivery.output import OutputBuffer
 from amps._core.expressions.machine import EvaluationContext, Filter
 from amps._core.journal.reader import LogCursor
 from amps._core.journal.search import TopicIndexReader, TopicSteps
+from amps._core.wire.persisted import Destinations
 from amps._core.wire.topics import TopicEntry
 
 PACE_MESSAGES: int
@@ -171,6 +172,7 @@ REPLAY_REACHED: int
 REPLAY_UNFINISHED: int
 REPLAY_DUE_LATER: int
 REPLAY_ENDED: int
+REPLAY_HELD: int
 
 class ReplayTailer(JournalTailer):
     def __init__(
@@ -183,7 +185,14 @@ class ReplayTailer(JournalTailer):
         pace: Pace | None = None,
         conflation: Conflation | None = None,
         messages_max: int | None = None,
+        destinations: Destinations | None = None,
+        held_from: int | None = None,
     ) -> None: ...
+    @property
+    def destinations(self) -> Destinations | None: ...
+    @property
+    def awaited(self) -> tuple[int, int, int]: ...
+    def hold_from(self, position: int) -> None: ...
     @property
     def bounds(self) -> ReplayBounds | None: ...
     @property

@@ -5,6 +5,10 @@
 # tailer stays at that record, and the caller runs it again at the time that the pace gives. It serves one output
 # buffer.
 #
+# A fully durable replay that has come to the end of the log is *held* at the first message that it may not deliver yet:
+# one for which a sync destination is waited for (replication.md §7). Messages of others behind it wait, too, because a
+# subscription gets its messages in the order of the log; messages that no subscription matches are passed.
+#
 # Invariant: A record is passed only if it was delivered or held, or if no subscription matches it. So a client that
 # resumes at the position or bookmark of the tailer loses no message; with held messages, use `safe_bookmark`.
 
@@ -13,6 +17,7 @@ from libc.stdint cimport uint64_t
 from amps._core.journal.reader cimport LogCursor, LogFile, begin_reading, next_record, skip_record, topic_of
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.journal.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
+from amps._core.wire.persisted cimport WAIT_NONE, Destinations, Messages
 from amps._core.wire.topics cimport TopicEntry
 
 # How a run ended.
@@ -20,12 +25,14 @@ REPLAY_REACHED = 0                 # at the limit
 REPLAY_UNFINISHED = 1              # more work remains, at once or when the output has been emptied
 REPLAY_DUE_LATER = 2               # the next message may not be sent before the pace's `due_ns`
 REPLAY_ENDED = 3                   # no message can follow
+REPLAY_HELD = 4                    # the next message waits for a destination of replication: see `awaited`
 
 cdef enum:
     REACHED = 0
     UNFINISHED = 1
     DUE_LATER = 2
     ENDED = 3
+    HELD = 4
 
 cdef uint64_t EVER = <uint64_t>-1
 
@@ -38,6 +45,9 @@ cdef class ReplayTailer(JournalTailer):
     cdef readonly Conflation conflation
     cdef readonly uint64_t messages_left   # number of messages that may still be delivered
     cdef bint flushing                     # the range has ended: all held messages are due
+    cdef readonly Destinations destinations  # which are waited for; None = a message need only be durable here
+    cdef uint64_t held_from                # log position from which on messages wait for them
+    cdef Messages waiting                  # the message at which it is held
 
     def __init__(
         self,
@@ -49,13 +59,31 @@ cdef class ReplayTailer(JournalTailer):
         Pace pace=None,
         Conflation conflation=None,
         messages_max=None,
+        Destinations destinations=None,
+        held_from=None,
     ):
+        """destinations: from `held_from` on, messages are delivered only when those that are sync have them; None: they
+        are not waited for, or from no position on.
+        """
         JournalTailer.__init__(self, cursor, group, last_publisher_id, last_sequence)
         self.bounds = bounds
         self.pace = pace
         self.conflation = conflation
         self.messages_left = EVER if messages_max is None else messages_max
         self.flushing = False
+        self.destinations = destinations
+        self.held_from = EVER if held_from is None else held_from
+
+    def hold_from(self, uint64_t position):
+        """Let all messages from a log position on wait for the destinations: history ends there."""
+        self.held_from = position
+
+    @property
+    def awaited(self):
+        """Publisher, the log position behind it, and the destinations (as bits) of the message at which a run that
+        returned REPLAY_HELD ended.
+        """
+        return self.waiting.publisher_id, self.waiting.before, self.waiting.carriers
 
     @property
     def safe_bookmark(self):
@@ -110,6 +138,10 @@ cdef class ReplayTailer(JournalTailer):
             if output.pending_bytes >= output_bytes_max:
                 return UNFINISHED
             state = self.step(record, output, output_bytes_max)
+            if state == HELD:
+                # As at the limit, the record's time says nothing about now.
+                state = self.release(clock_ns, output, output_bytes_max)
+                return HELD if state == REACHED else state
             if state != REACHED:
                 return state
             if record.publisher_id:
@@ -169,6 +201,8 @@ cdef class ReplayTailer(JournalTailer):
         self.group.work += cost
         if not wanted:
             return REACHED
+        if self.destinations is not None and record.position >= self.held_from and self.must_wait(record, entry):
+            return HELD
         if self.conflation is not None and self.conflation.hold(
             record, entry, self.last_publisher_id, self.last_sequence, self.stepped
         ):
@@ -179,6 +213,15 @@ cdef class ReplayTailer(JournalTailer):
         routes.send_wanted(record, self.cursor)
         self.went(record)
         return REACHED
+
+    cdef bint must_wait(self, const RecordHeader* record, TopicEntry entry) except -1:
+        """Whether a message waits for a destination."""
+        self.waiting.publisher_id = record.publisher_id
+        self.waiting.derived_id = 0
+        self.waiting.before = record.position + 1
+        self.waiting.carriers = self.destinations.carriers_of(entry)
+        self.waiting.known_only = 0
+        return self.destinations.find(&self.waiting).kind != WAIT_NONE
 
     cdef int release(self, uint64_t until_ns, OutputBuffer output, uint64_t output_bytes_max) except -1:
         """Deliver held messages that are due by that time. REACHED: all of them were delivered."""

@@ -1,9 +1,10 @@
 # The sparse index of one journal file, for finding a bookmark, a time or the topics without reading the file.
 #
 # For each 64 KiB of journal, the index has one block: offset, transaction id and time of its first record. For each
-# publisher with records in the block, it has an entry with the range of the publisher's sequences. Sequences of a
-# publisher only rise in a log, so a bookmark can only be in the block whose entry encloses it. Topic records form a
-# chain that leads backwards from `last_topic_offset`.
+# publisher with records in the block, it has an entry with the range of the publisher's sequences. An upstream of
+# replication is indexed as one more publisher, whose sequence is the transaction id there. Sequences of a publisher
+# only rise in a log, so a bookmark can only be in the block whose entry encloses it. Topic records form a chain that
+# leads backwards from `last_topic_offset`.
 #
 # The core builds the index of the file in use in shared memory, where transports read it. It fills an entry, then
 # publishes the counts by release stores. When a file is full, the index is written beside it with a summary per
@@ -17,7 +18,7 @@ import mmap
 import numpy
 
 from amps._core.shm.platform cimport crc32c, load_acquire, store_relaxed, store_release
-from amps._core.journal.record cimport KIND_NAME, KIND_TOPIC, RecordHeader
+from amps._core.journal.record cimport EXTENSION_SOURCE, KIND_NAME, KIND_TOPIC, RecordHeader, extension_word
 from amps._core.journal.index cimport (
     INDEX_BLOCK_BYTES,
     INDEX_ENTRIES_PER_BLOCK_MAX,
@@ -39,6 +40,10 @@ SUMMARY_DTYPE = numpy.dtype(
     [("publisher_id", "<u8"), ("first_sequence", "<u8"), ("last_sequence", "<u8"), ("last_timestamp_ns", "<u8")]
 )
 BLOCK_BYTES = INDEX_BLOCK_BYTES
+
+cdef enum IndexRole:
+    PUBLISHER = 0
+    UPSTREAM = 1
 
 
 class IndexDamaged(ValueError):
@@ -131,8 +136,8 @@ cdef class IndexBuilder:
         self._map = PublisherMap()
         self.publisher_count = 0
         self.publisher_capacity = 0
-        self.cached_id = 0
-        self.cached_index = 0
+        self.cached_id[0] = self.cached_id[1] = 0
+        self.cached_index[0] = self.cached_index[1] = 0
         self.current_block = <uint64_t>-1
         self.entries_in_block = 0
 
@@ -143,10 +148,7 @@ cdef class IndexBuilder:
         """Index one record that starts at that file offset; offsets must rise."""
         cdef uint64_t block = offset // INDEX_BLOCK_BYTES
         cdef uint64_t number
-        cdef uint64_t* place
-        cdef BuilderPublisher* publisher
-        cdef BuilderPublisher* grown
-        cdef IndexEntry* entry
+        cdef uint64_t upstream
         cdef IndexHeader* header = self.header
         if block != self.current_block:
             number = header.block_count
@@ -170,12 +172,30 @@ cdef class IndexBuilder:
         store_relaxed(&header.last_txid, record.txid)
         store_relaxed(&header.last_timestamp_ns, record.timestamp_ns)
         store_release(&header.end_offset, offset + ((record.length + 7) & ~<uint64_t>7))
-        if record.publisher_id == 0:
-            return 0
-        if record.publisher_id != self.cached_id:
-            place = self._map.find(record.publisher_id)
+        if record.publisher_id:
+            self._add_publisher(PUBLISHER, record.publisher_id, record.sequence, record.timestamp_ns)
+        if record.extension_length:
+            upstream = extension_word(record, EXTENSION_SOURCE, 0)
+            if upstream:
+                self._add_publisher(
+                    UPSTREAM, upstream, extension_word(record, EXTENSION_SOURCE, 1), record.timestamp_ns
+                )
+        return 0
+
+    cdef int _add_publisher(
+        self, uint32_t role, uint64_t publisher_id, uint64_t sequence, uint64_t timestamp_ns
+    ) except -1:
+        """Index the sequence of a publisher in the current block; of an upstream, its transaction id."""
+        cdef uint64_t number = self.header.block_count - 1
+        cdef uint64_t* place
+        cdef BuilderPublisher* publisher
+        cdef BuilderPublisher* grown
+        cdef IndexEntry* entry
+        cdef IndexHeader* header = self.header
+        if publisher_id != self.cached_id[role]:
+            place = self._map.find(publisher_id)
             if place == NULL:
-                place = self._map.insert(record.publisher_id)
+                place = self._map.insert(publisher_id)
                 place[0] = self.publisher_count
                 if self.publisher_count == self.publisher_capacity:
                     self.publisher_capacity = max(64, self.publisher_capacity * 2)
@@ -186,31 +206,30 @@ cdef class IndexBuilder:
                         raise MemoryError()
                     self.publishers = grown
                 self.publishers[self.publisher_count] = BuilderPublisher(
-                    record.publisher_id, record.sequence, record.sequence, 0, <uint64_t>-1, 0
+                    publisher_id, sequence, sequence, 0, <uint64_t>-1, 0
                 )
                 self.publisher_count += 1
-            self.cached_id = record.publisher_id
-            self.cached_index = place[0]
-        publisher = &self.publishers[self.cached_index]
-        if record.sequence < publisher.last_sequence:
+            self.cached_id[role] = publisher_id
+            self.cached_index[role] = place[0]
+        publisher = &self.publishers[self.cached_index[role]]
+        if sequence < publisher.last_sequence:
             publisher.first_sequence = 0
-        publisher.last_sequence = record.sequence
-        publisher.last_timestamp_ns = record.timestamp_ns
-        number = header.block_count - 1
+        publisher.last_sequence = sequence
+        publisher.last_timestamp_ns = timestamp_ns
         if publisher.block == number:
             entry = &self.entries[publisher.entry]
-            if record.sequence > entry.last_sequence:
-                store_release(&entry.last_sequence, record.sequence)
-            elif record.sequence < entry.first_sequence:
-                store_release(&entry.first_sequence, record.sequence)
+            if sequence > entry.last_sequence:
+                store_release(&entry.last_sequence, sequence)
+            elif sequence < entry.first_sequence:
+                store_release(&entry.first_sequence, sequence)
             return 0
         if self.entries_in_block == INDEX_ENTRIES_PER_BLOCK_MAX:
             self.blocks[number].overflow = 1
             return 0
         entry = &self.entries[header.entry_count]
-        entry.publisher_id = record.publisher_id
-        entry.first_sequence = record.sequence
-        entry.last_sequence = record.sequence
+        entry.publisher_id = publisher_id
+        entry.first_sequence = sequence
+        entry.last_sequence = sequence
         entry.block = <uint32_t>number
         entry.unused = 0
         publisher.block = number

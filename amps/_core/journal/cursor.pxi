@@ -143,6 +143,7 @@ cdef class LogCursor:
         self.verify = verify
         self.allowed = ALL
         self.fetches = False
+        self.shows_structure = False
         self.wanted_at = ALL
         self.checked_at = ALL
         self.use_file(number)
@@ -232,7 +233,8 @@ cdef class LogCursor:
     cdef const RecordHeader* next(self, uint64_t limit) except? NULL:
         """The record at the cursor, or NULL at the limit or where the cursor `waits`.
 
-        Topic, name, transaction and end-of-file records are processed here and not returned.
+        Topic and end-of-file records are processed here and not returned; neither are name and transaction records,
+        unless `shows_structure` is set.
         """
         cdef const RecordHeader* record
         cdef uint64_t offset
@@ -270,6 +272,10 @@ cdef class LogCursor:
                 self.position += align8(record.length)
                 continue
             if record.kind == KIND_NAME or record.kind == KIND_TRANSACTION:
+                if self.learns_names is not None and record.kind == KIND_NAME and name_record_fits(record):
+                    self.learns_names(*name_of_record(record))
+                if self.shows_structure:
+                    return record
                 self.position += align8(record.length)
                 continue
             if record.kind == KIND_END_OF_FILE:

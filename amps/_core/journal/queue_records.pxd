@@ -13,6 +13,10 @@
 # The payload of both kinds is a QueueAcknowledgementHeader, then `count` QueueEntry. In the journal, an entry has no
 # slot, but the number of deliveries of the message under a lease since the core began. Only reports use that number.
 #
+# A transfer of ownership (KIND_OWNERSHIP_TRANSFER, replication.md §24.8) has the same payload with QUEUE_TRANSFER, and
+# behind the entries the text "from TAB to": the names of both instances. Records of queues that span instances are
+# replicated. Their log positions are those of the instance that stores them: the core sets them when they come.
+#
 # A transport reports the messages that match a filter in records of KIND_QUEUE_MATCHES. Such a record is a sequence of
 # sections, each a QueueMatchesHeader and `count` QueueMatch. A section belongs to one filter on one queue, which the
 # core knows as a cursor. It covers the messages of the queue from the end of the previous section on, in their order.
@@ -33,6 +37,7 @@ cdef enum QueueAction:
     QUEUE_DELIVERED = 4            # left an at-most-once queue when it was sent; written by the core
     QUEUE_ANSWERED = 5             # removed by an acknowledgement that came before the message; written by the core
     QUEUE_DELAYED = 6              # returned to the queue, available at a time; written by the core
+    QUEUE_TRANSFER = 7             # another instance owns it now, in KIND_OWNERSHIP_TRANSFER; written by the core
 
 
 # The reasons why a message expired, as bits, since several can apply (queues.md §15). In QueueEntry.reasons.
@@ -42,6 +47,16 @@ cdef enum QueueReason:
     REASON_MAX_CANCELS = 4
     REASON_MAX_DELIVERIES = 8
     REASON_BARRIER_SENT = 16       # not an expiry: a barrier was released to all subscribers
+    REASON_ELSEWHERE = 32          # another instance owned it: no action runs here
+
+
+cdef enum TransferFlag:
+    TRANSFER_PROXIED = 1           # decided for an owner that could not be reached
+
+
+# Instead of the log position of a message: it was not in the queue of this instance any more.
+cdef inline uint64_t position_gone() noexcept nogil:
+    return 0xFFFFFFFFFFFFFFFF
 
 
 cdef packed struct QueueAcknowledgementHeader:
@@ -52,15 +67,16 @@ cdef packed struct QueueAcknowledgementHeader:
     uint64_t extension_ns
     uint64_t searched_until        # the journal was searched up to here for entries without a position; later 0
     uint32_t token                 # not 0: the core answers the transport with the counts; 0 in the journal
-    uint32_t unused
+    uint32_t domain                # identifies a group local queue among those of its name; 0 = any other queue
 
 
 cdef packed struct QueueEntry:
     uint64_t publisher_id          # bookmark of the message
     uint64_t sequence
-    uint64_t position              # log position of the message; 0 = not known
-    uint32_t slot                  # slot of the message, a hint from its delivery; in the journal: number of deliveries
-    uint32_t reasons               # of an expiry; else 0
+    uint64_t position              # log position of the message; 0 = it has not come yet, position_gone() = it has left
+    # Slot of the message, a hint from its delivery. In the journal: number of deliveries; of a transfer: ownership epoch.
+    uint32_t slot
+    uint32_t reasons               # of an expiry: QueueReason; of a transfer: TransferFlag; else 0
 
 
 cdef packed struct QueueMatchesHeader:

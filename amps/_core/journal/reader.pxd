@@ -105,11 +105,13 @@ cdef class LogCursor:
     cdef readonly LogFile file
     cdef readonly uint64_t position
     cdef readonly bint verify      # check every record's checksum
+    cdef public object learns_names  # None, or a function that is told each name record: (class, name id, text as bytes)
     # File offset: records that end there or before, and one header behind it, are in memory. In a compressed file this
     # holds only until another cursor reads: see begin_reading.
     cdef uint64_t ready
     cdef uint64_t allowed          # file offset up to which it may access a file that is not compressed
     cdef bint fetches              # beyond `allowed` it reads from the disk and waits
+    cdef bint shows_structure      # name and transaction records are returned, too
     cdef uint64_t wanted           # bytes of the record at `wanted_at` that must be accessible or checked to continue
     cdef uint64_t wanted_at        # log position at which it stopped for them
     # A long record is checked in parts.

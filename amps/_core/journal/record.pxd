@@ -18,7 +18,7 @@ cdef enum:
     NAME_PREFIX_BYTES = 24             # bytes of a name record's payload before its text
     NAME_BYTES_MAX = 65536
     TRANSACTION_BYTES = 96             # a transaction record, before the records of its group
-    REFUSED_BYTES = 96                 # a record of a refused transaction
+    REFUSED_BYTES = 96                 # a record of a refused transaction that this instance refused
     RECORD_BYTES_MAX = 0x10000000      # 256 MiB: the largest message with room for its header
     NO_EXPIRATION = 0xFFFFFFFF
 
@@ -52,7 +52,6 @@ cdef enum RecordKind:
     KIND_REPLICATION_VECTOR = 266  # requests the highest sequence of each publisher
     KIND_TRANSFER_REQUEST = 267    # another instance requests queue messages
     KIND_REACHABLE = 268           # the instances that can be reached by replication
-    KIND_PROXIED = 269             # switches proxied transfer of a queue
     KIND_QUEUE_DELIVERIES = 513    # from the core: journal/queue_records.pxd
 
 
@@ -121,8 +120,8 @@ cdef enum:
 # record (8 bytes, 0 = none), name id (8), class (4), length of the text (4), text.
 cdef enum NameClass:
     NAME_CLIENT = 1                # a client name; its id is the publisher id of the client
-    NAME_INSTANCE = 2              # an instance that sends records here; the text is "amps-server: from <name>"
-    NAME_PATH = 3                  # a line "name TAB group" for each instance passed, in order, line feeds between
+    NAME_INSTANCE = 2              # an upstream: "amps-server: from <name> <its epoch> <own epoch>"
+    NAME_PATH = 3                  # for each instance passed, in order: "name TAB group TAB epoch", line feeds between
 
 
 cdef inline uint32_t extension_value_bytes(uint32_t tag) noexcept nogil:
@@ -215,13 +214,6 @@ cdef inline const TransactionGroup* transaction_group(const RecordHeader* record
     return group
 
 
-cdef inline const RefusedTransaction* refused_transaction(const RecordHeader* record) noexcept nogil:
-    """The payload of the record of a refused transaction; NULL: the record is malformed."""
-    if record.length != REFUSED_BYTES or record.payload_length != sizeof(RefusedTransaction):
-        return NULL
-    return <const RefusedTransaction*>(<const uint8_t*>record + RECORD_HEADER_BYTES)
-
-
 cdef inline uint32_t record_checksum(const RecordHeader* record) noexcept nogil:
     return crc32c(<const uint8_t*>record + 8, record.length - 8)
 
@@ -240,6 +232,13 @@ cdef inline const uint8_t* record_sow_key(const RecordHeader* record) noexcept n
 
 cdef inline const uint8_t* record_payload(const RecordHeader* record) noexcept nogil:
     return record_sow_key(record) + record.sow_key_length
+
+
+cdef inline const RefusedTransaction* refused_transaction(const RecordHeader* record) noexcept nogil:
+    """The payload of the record of a refused transaction, whose parts fit; NULL: the record is malformed."""
+    if record.payload_length != sizeof(RefusedTransaction):
+        return NULL
+    return <const RefusedTransaction*>record_payload(record)
 
 
 cdef inline bint record_parts_fit(const RecordHeader* record) noexcept nogil:

@@ -187,6 +187,7 @@ cdef class RecordWalker:
         self.end_offset = FILE_HEADER_BYTES
         self.topics = []
         self.names = {}
+        self.upstreams = {}
         self.problem = None
 
     def __dealloc__(self):
@@ -240,12 +241,21 @@ cdef class RecordWalker:
                 self.first_timestamp_ns = record.timestamp_ns
             self.last_txid = record.txid
             self.last_timestamp_ns = record.timestamp_ns
+            if record.extension_length:
+                self._note_upstream(record)
             if self.entry_count > self._search.end_number:
                 self._done = True
                 return False
             flags = self._topic_flags[record.topic_id]
             if self._search.matches(record, self.entry_count - 1, flags, self.names):
                 return True
+
+    cdef int _note_upstream(self, const RecordHeader* record) except -1:
+        upstream = extension_word(record, EXTENSION_SOURCE, 0)
+        if upstream:
+            txid = extension_word(record, EXTENSION_SOURCE, 1)
+            self.upstreams[upstream] = (self.upstreams.get(upstream, (txid,))[0], txid)
+        return 0
 
     @property
     def offset(self):
@@ -278,6 +288,7 @@ cdef class RecordWalker:
             record_client_id(record),
             extension_word(record, EXTENSION_DELIVER_AT, 0) or None,
             (self._group_place, self._group_count) if self._group_count else None,
+            self.names.get(extension_word(record, EXTENSION_SOURCE, 0), NOTHING),
         )
 
     cdef const RecordHeader* current(self) noexcept:

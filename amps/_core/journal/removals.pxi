@@ -11,13 +11,17 @@ from amps._core.journal.reader cimport LogCursor, begin_reading, next_record, sk
 from amps._core.journal.queue_records cimport (
     QUEUE_ACKNOWLEDGE,
     QUEUE_EXPIRE,
+    REASON_ELSEWHERE,
     QueueAcknowledgementHeader,
     QueueEntry,
+    position_gone,
 )
 from amps._core.journal.record cimport (
+    EXTENSION_SOURCE,
     KIND_QUEUE_ACKNOWLEDGEMENT,
     KIND_QUEUE_EXPIRY,
     RecordHeader,
+    extension_word,
     record_payload,
 )
 
@@ -44,6 +48,8 @@ cdef class RemovalScan:
 
         Entries keep their order of the record. An entry without a log position is for a message that had not arrived.
         Messages that left an at-most-once queue when they were sent, and released barriers, do not count as removals.
+        Of a queue that spans instances, messages expire where they are owned, and are expired by the instance that took
+        the command; an acknowledgement counts on each instance that has the message (queues.md D-19, D-30).
         Raises LogDamaged.
         """
         cdef const RecordHeader* record
@@ -80,7 +86,12 @@ cdef class RemovalScan:
             )
         if header.action != QUEUE_EXPIRE and header.action != QUEUE_ACKNOWLEDGE:
             return None
+        if header.action == QUEUE_EXPIRE and extension_word(record, EXTENSION_SOURCE, 0):
+            return None
         found = []
         for at in range(header.count):
-            found.append((entries[at].position, entries[at].reasons))
+            if entries[at].position != position_gone() and not entries[at].reasons & REASON_ELSEWHERE:
+                found.append((entries[at].position, entries[at].reasons))
+        if not found:
+            return None
         return record.position, watched, header.action == QUEUE_EXPIRE, found

@@ -55,6 +55,7 @@ cdef class RecordWalker:
     cdef uint8_t* _topic_flags
     cdef readonly list topics                   # (topic, message type, hash, file offset of its record) by topic id
     cdef readonly dict names                    # name id -> text as bytes, of the name records read so far
+    cdef readonly dict upstreams   # name id of an upstream -> its first and its last transaction id
     cdef readonly uint64_t end_offset           # file offset after the last intact record
     cdef readonly uint64_t entry_count          # entries read so far
     cdef readonly uint64_t previous_txid        # of the entry before the current one; 0 = none
@@ -68,6 +69,7 @@ cdef class RecordWalker:
 
     cpdef bint next_match(self) except -1
     cdef const RecordHeader* current(self) noexcept     # the record at which `next_match` stopped, or NULL
+    cdef int _note_upstream(self, const RecordHeader* record) except -1
     cdef bint _fail(self, uint64_t offset, str text)
     cdef const RecordHeader* _step(self) except? NULL
     cdef bint _have(self, uint64_t needed) except -1

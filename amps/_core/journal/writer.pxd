@@ -40,12 +40,15 @@ cdef class IndexBuilder:
     cdef BuilderPublisher* publishers
     cdef uint64_t publisher_count
     cdef uint64_t publisher_capacity
-    cdef uint64_t cached_id
-    cdef uint64_t cached_index
+    cdef uint64_t[2] cached_id     # of the last record: its publisher, its upstream
+    cdef uint64_t[2] cached_index
     cdef uint64_t current_block
     cdef uint32_t entries_in_block
 
     cdef int add(self, const RecordHeader* record, uint64_t offset) except -1
+    cdef int _add_publisher(
+        self, uint32_t role, uint64_t publisher_id, uint64_t sequence, uint64_t timestamp_ns
+    ) except -1
 
 
 # See journal/append.pxi.

@@ -9,13 +9,15 @@
 #
 # A stored message takes 24 bytes, or 40 if it can expire or has a priority, or 48 if it is delayed: that is the *width*
 # of a copy, the same for all its messages (0, 1 or 2). In a queue with an OrderingKey the hashes of the keys follow, 4
-# bytes per message: to compute them again, a start would have to read each message. Leases, and counts of deliveries
+# bytes per message: to compute them again, a start would have to read each message. Messages of queues that span
+# instances name their ownership by a number in their flags; each copy has a list of those that it uses, because numbers
+# are used again. Leases, and counts of deliveries
 # and cancels, are not stored: they begin anew (queues.md §17). Messages delivered at most once have left the queue.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from amps._core.queues.engine cimport NEVER, Queue
+from amps._core.queues.engine cimport NEVER, Ownership, Queue, QueueSpan
 from amps._core.queues.slots cimport (
     BLOCK_SLOTS,
     NO_SLOT,
@@ -38,6 +40,7 @@ cdef enum StoredFlag:
     STORED_DELAYED = 8
     STORED_DELAYED_HEAD = 16       # and it is the head of its key
     STORED_KNOWN = 31
+    STORED_OWNERSHIP_SHIFT = 16    # the number of the ownership is in the bits from here on
 
 
 cdef packed struct StoredMessage:
@@ -68,8 +71,9 @@ def publisher_table(QueueManager manager not None):
 def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t slots_max):
     """Copy messages behind the log position `after`, up to `until`, from at most `slots_max` slots.
 
-    Returns (copy, its width, number of slots read, position to continue after). That position is
-    `until` when the copy is complete.
+    Returns (copy, its width, number of slots read, position to continue after, ownerships that the copy uses). That
+    position is `until` when the copy is complete. The ownerships are {number: (name of the owner, epoch, whether a
+    proxy decided)}.
     """
     cdef uint32_t slot = first_slot_after(queue, after)
     cdef uint32_t looked_at = 0
@@ -83,6 +87,8 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
     cdef char* copy = memory
     cdef uint32_t key_hash
     cdef bytearray hashes = bytearray()
+    cdef Ownership* entry
+    cdef dict ownerships = {}
     while slot != NO_SLOT and looked_at < slots_max:
         message = &queue.slots[slot]
         if message.position > until:
@@ -104,6 +110,13 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
                 stored.flags |= STORED_OWN_EXPIRY
             if message.state == SLOT_BARRIER:
                 stored.flags |= STORED_BARRIER
+            if message.ownership:
+                stored.flags |= <uint32_t>message.ownership << STORED_OWNERSHIP_SHIFT
+                if message.ownership not in ownerships:
+                    entry = &queue.span.ownerships.table[message.ownership]
+                    ownerships[message.ownership] = (
+                        queue.span.ownerships.names[entry.owner], entry.epoch, entry.is_proxied != 0,
+                    )
             if message.state == SLOT_DELAYED:
                 stored.flags |= STORED_DELAYED
                 if message.flags & SLOT_DELAYED_HEAD:
@@ -124,7 +137,7 @@ def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t
     for at in range(1, count):
         # Messages move to the front, so none is overwritten before it is moved.
         memmove(copy + at * size, copy + at * sizeof(StoredMessage), size)
-    return bytes(memory[: count * size] + hashes), width, looked_at, after
+    return bytes(memory[: count * size] + hashes), width, looked_at, after, ownerships
 
 
 cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
@@ -139,10 +152,11 @@ cdef uint32_t first_slot_after(Queue messages, uint64_t position) noexcept:
 
 
 def restore_messages(
-    Queue queue not None, copy, int width, publishers, uint64_t from_position
+    Queue queue not None, copy, int width, publishers, uint64_t from_position, dict ownerships not None
 ):
     """Let the messages of a copy of that width enter a queue, behind its messages. Messages before `from_position`,
-    which are in no journal any more, are skipped. publishers: a publisher table. Raises CopyDamaged, QueueMemoryFull.
+    which are in no journal any more, are skipped. publishers: a publisher table. ownerships: those of `copy_messages`.
+    Raises CopyDamaged, QueueMemoryFull.
     """
     cdef const unsigned char[::1] stored_bytes = copy
     cdef const unsigned char[::1] publisher_bytes = publishers
@@ -169,8 +183,14 @@ def restore_messages(
         memcpy(&stored, &stored_bytes[at * size], size)
         if stored.position <= queue.counters.last_queued_position:
             raise CopyDamaged("its messages are not in the order of the log")
-        if stored.publisher >= publisher_count or stored.flags & ~<uint32_t>STORED_KNOWN:
+        if stored.publisher >= publisher_count or stored.flags & 0xFFFF & ~<uint32_t>STORED_KNOWN:
             raise CopyDamaged("a message has an unknown publisher or unknown flags")
+        if stored.flags >> STORED_OWNERSHIP_SHIFT:
+            owned = ownerships.get(stored.flags >> STORED_OWNERSHIP_SHIFT)
+            if owned is None:
+                raise CopyDamaged("a message has an unknown owner")
+        else:
+            owned = None, 0, False
         queue.counters.last_queued_position = stored.position
         if stored.position < from_position:
             continue
@@ -188,21 +208,28 @@ def restore_messages(
         if queue.keys is not None:
             memcpy(&key_hash, &stored_bytes[count * size + at * hash_size], sizeof(uint32_t))
             queue.keys.set_hash(number, key_hash)
+        if queue.span is not None:
+            queue.span.restore(number, owned[0], owned[1], owned[2])
         queue.place(
             number, stored.flags & STORED_BARRIER != 0, stored.deliver_at_ns,
             stored.flags & STORED_DELAYED_HEAD != 0,
         )
 
 
-def restore_rest(Queue queue not None, uint64_t until, deferred):
-    """Restore the rest of a queue, after its messages: the log position up to which it has seen the log, and its
-    deferred acknowledgements as [(publisher id, sequence, UNIX time in ns of the expiration)]. Raises CopyDamaged.
+def restore_rest(Queue queue not None, uint64_t until, deferred, early=()):
+    """Restore the rest of a queue, after its messages: the log position up to which it has seen the log, its deferred
+    acknowledgements as [(publisher id, sequence, UNIX time in ns of the expiration)], and what `early_transfers` gave.
+    Raises CopyDamaged.
     """
+    cdef QueueSpan span = queue.span
     if until < queue.counters.last_queued_position:
         raise CopyDamaged("it has messages behind the log position at which it ends")
     queue.counters.last_queued_position = until
     for publisher_id, sequence, until_ns in sorted(deferred, key=until_of):
         queue.remember((publisher_id, sequence), until_ns, None)
+    if span is not None:
+        for publisher_id, sequence, owner, epoch, is_proxied, until_ns in sorted(early, key=until_of_early):
+            span.early[publisher_id, sequence] = span.ownerships.owner(owner), epoch, is_proxied, until_ns
     queue.shared.expects(queue, queue.due_ns())
 
 
@@ -211,13 +238,31 @@ def until_of(deferred):
     return deferred[2]
 
 
+def until_of_early(early):
+    """The expiration of an early transfer, by which a queue keeps them in order."""
+    return early[5]
+
+
+def early_transfers(Queue queue not None):
+    """The transfers of messages that have not come: [(publisher id, sequence, name of the owner, epoch, whether a proxy
+    decided, UNIX time in ns of the expiration)].
+    """
+    cdef QueueSpan span = queue.span
+    if span is None:
+        return []
+    return [
+        (publisher_id, sequence, span.ownerships.names[owner], epoch, is_proxied, until)
+        for (publisher_id, sequence), (owner, epoch, is_proxied, until) in span.early.items()
+    ]
+
+
 def deferred_acknowledgements(Queue queue not None):
     """The deferred acknowledgements as `restore_rest` takes them: [(publisher id, sequence, UNIX time in ns)]."""
     return [(publisher_id, sequence, until) for (publisher_id, sequence), (until, _) in queue.deferred.items()]
 
 
 def forget_answered(Queue queue not None, last_sequence):
-    """After recovery, forget deferred acknowledgements whose messages cannot come any more. These are the ones whose
+    """After recovery, forget deferred acknowledgements and early transfers whose messages cannot come any more. These are the ones whose
     publisher has published a later message (`last_sequence(publisher id)`), except those of inactive messages.
     """
     cdef uint32_t slot = queue.inactive_next
@@ -230,6 +275,10 @@ def forget_answered(Queue queue not None, last_sequence):
     for bookmark in list(queue.deferred):
         if bookmark[1] <= last_sequence(bookmark[0]) and bookmark not in waiting:
             queue.recall(bookmark)
+    if queue.span is not None:
+        for bookmark in list(queue.span.early):
+            if bookmark[1] <= last_sequence(bookmark[0]):
+                del queue.span.early[bookmark]
 
 
 def oldest_needed(Queue queue not None):

@@ -44,7 +44,7 @@ def describe_queue(QueueManager manager not None, uint32_t number, names):
       its queues, its limit of messages)
     - ("message", log position, publisher id, sequence, 1 if it is available else 0, priority or None, name of the
       client that holds its lease or None, UNIX time in ns at which the lease began or 0, UNIX time in ns at which it
-      becomes available or 0)
+      becomes available or 0, 1 if this instance owns it else 0)
     """
     cdef Queue queue = manager.shared.queues[number]
     cdef bytes counters = (<char*>queue.counters)[: sizeof(QueueCounters)]
@@ -162,6 +162,7 @@ cdef int describe_messages(list rows, QueueManager manager, Queue queue, dict na
                 1 if message.state == SLOT_AVAILABLE else 0,
                 message.priority if message.flags & SLOT_HAS_PRIORITY else None, client, began_ns,
                 message.lease_ns if message.state == SLOT_DELAYED else 0,
+                1 if queue.span is None or queue.span.owns(slot) else 0,
             ))
         slot = queue.arena.next_slot(slot)
     return 0

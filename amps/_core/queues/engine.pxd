@@ -243,6 +243,123 @@ cdef class OrderingKeys:
     cdef int double_directory(self) except -1
 
 
+# See queues/ownerships.pxi.
+
+
+cdef struct Ownership:
+    uint32_t owner                 # number of an instance; 0 = this one
+    uint32_t epoch
+    uint32_t references            # slots that have this ownership
+    uint32_t is_proxied
+
+
+cdef class Ownerships:
+    cdef Ownership* table
+    cdef uint32_t capacity
+    cdef uint32_t count                    # ownerships that were used at least once
+    cdef dict numbers                      # (owner, epoch, is proxied) -> number in the table
+    cdef list unused                       # numbers that are free
+    cdef readonly list names               # of instances, by number
+    cdef dict owners                       # name -> number
+    cdef bytearray reachable               # by number of an instance: 1 = it can be reached
+
+    cdef uint32_t owner(self, str name) except? 0xFFFFFFFF
+    cdef bint is_reachable(self, uint32_t owner) except -1
+    cdef uint16_t _append(self, uint32_t owner, uint32_t epoch, bint is_proxied) except? 0xFFFF
+    cdef uint16_t take(self, uint32_t owner, uint32_t epoch, bint is_proxied) except? 0xFFFF
+    cdef int give_back(self, uint16_t number) except -1
+    cdef bint supersedes(self, uint32_t owner, uint32_t epoch, bint is_proxied, uint16_t number) except -1
+
+
+# See queues/bookmark_table.pxi.
+
+
+# The entries of the bookmarks whose hashes have the same leading bits.
+cdef struct TablePart:
+    uint32_t* entries              # slots; NO_SLOT = free
+    uint32_t capacity
+    uint32_t count
+    uint32_t depth                 # number of these bits
+    uint32_t unused
+
+
+cdef class BookmarkTable:
+    cdef QueueSlot* slots                  # of the arena
+    cdef TablePart** directory             # by the first `depth` bits of the hash; a part may be there several times
+    cdef uint32_t depth
+    cdef readonly uint64_t count
+    cdef uint64_t seed
+
+    cdef uint64_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil
+    cdef TablePart* part_of(self, uint64_t hash_) noexcept nogil
+    cdef uint32_t find(self, uint32_t publisher, uint64_t sequence) noexcept nogil
+    cdef int add(self, uint32_t slot) except -1
+    cdef int remove(self, uint32_t slot) except -1
+    cdef uint64_t _hash_of_slot(self, uint32_t slot) noexcept nogil
+    cdef void _put(self, TablePart* part, uint64_t hash_, uint32_t slot) noexcept nogil
+    cdef int _grow(self, TablePart* part, uint32_t capacity) except -1
+    cdef int _split(self, TablePart* part, uint64_t hash_) except -1
+
+
+# See queues/span.pxi.
+
+
+cdef class Queue
+
+
+cdef class QueueSpan:
+    cdef Queue queue
+    cdef QueueSlot* slots                  # of the arena
+    cdef readonly Ownerships ownerships    # of all queues
+    cdef readonly BookmarkTable bookmarks
+    cdef readonly uint32_t domain          # see QueueAcknowledgementHeader
+    cdef int64_t initial_owner             # number of an instance; -1 = the instance of the publish
+    cdef readonly dict early               # (publisher id, sequence) -> (owner, epoch, is proxied, UNIX time until when)
+    cdef readonly bint is_proxied          # this instance may act for owners that cannot be reached
+    cdef readonly double typical_ns        # moving average of the time from a message to its acknowledgement
+    # what this instance wants
+    cdef uint64_t look_ns                  # when to look for messages; NEVER
+    cdef uint64_t not_before_ns
+    cdef uint32_t at                       # where the walk through the slots continues; NO_SLOT = at the first one
+    cdef uint64_t soonest_ns               # time of the next request of a message that the walk has passed
+    cdef readonly uint64_t wanted          # messages that were requested and have not come
+    cdef uint64_t wanted_until_ns          # when they are no longer expected
+    cdef list named                        # (slot, log position) of the messages that their requests named
+    cdef uint64_t granted_position         # the last log position of those that have come
+    cdef uint64_t began_ns                 # UNIX time from which times of requests in slots count; 0 = none yet
+
+    cdef int enter(self, uint32_t slot, uint32_t origin) except -1
+    cdef int restore(self, uint32_t slot, str owner, uint32_t epoch, bint is_proxied) except -1
+    cdef int left(self, uint32_t slot) except -1
+    cdef bint owns(self, uint32_t slot) noexcept nogil
+    cdef uint32_t find(self, uint64_t publisher_id, uint64_t sequence) noexcept
+    cdef int wait_for_owner(self, uint32_t slot) except -1
+    cdef int acknowledged(self, uint32_t slot) except -1
+    cdef int _own(self, uint32_t slot, uint32_t owner, uint32_t epoch, bint is_proxied) except -1
+    cdef int transfer(self, uint32_t slot, uint32_t owner, uint32_t epoch, bint is_proxied) except -1
+    cdef int transfer_early(
+        self, uint64_t publisher_id, uint64_t sequence, uint32_t owner, uint32_t epoch, bint is_proxied,
+        uint64_t now_ns
+    ) except -1
+    cdef int decide(self, uint32_t slot, uint32_t owner, bint is_proxied) except -1
+    cdef int published_elsewhere(self, uint32_t slot, uint32_t origin) except -1
+    cdef uint64_t grant(
+        self, uint32_t requester, const uint64_t* bookmarks, uint64_t count, uint64_t wanted
+    ) except? 0xFFFFFFFFFFFFFFFF
+    cdef uint64_t due_ns(self) noexcept
+    cdef int pass_time(self) except -1
+    cdef void prompt(self) noexcept
+    cdef int look_at(self, uint64_t due_ns) except -1
+    cdef uint64_t room(self) except? 0xFFFFFFFFFFFFFFFF
+    cdef bint look(self) except -1
+    cdef int _request(self, list found, uint64_t room) except -1
+    cdef int _granted(self, uint64_t position) except -1
+    cdef void _forget_requests(self, QueueSlot* message) noexcept nogil
+    cdef uint64_t _due_ns(self, const QueueSlot* message) noexcept nogil
+    cdef void _note_request(self, QueueSlot* message) noexcept nogil
+    cdef void block_dropped(self, uint32_t block, uint32_t next_slot) noexcept nogil
+
+
 # See queues/output.pxi.
 
 
@@ -254,8 +371,10 @@ cdef struct DeliveryBuffer:
 
 cdef packed struct Removal:
     uint32_t queue
-    uint32_t action                # QueueAction: QUEUE_EXPIRE, QUEUE_DELIVERED, QUEUE_ANSWERED or QUEUE_DELAYED
-    uint64_t until_ns              # of QUEUE_DELAYED: when the message becomes available; else 0
+    uint32_t action                # QueueAction: QUEUE_EXPIRE, _DELIVERED, _ANSWERED, _DELAYED or _TRANSFER
+    # Of QUEUE_DELAYED: when the message becomes available. Of QUEUE_TRANSFER: the numbers of both owners, 32 bits each,
+    # the former one first. Else 0.
+    uint64_t until_ns
     QueueEntry entry
 
 
@@ -278,6 +397,10 @@ cdef class QueueOutput:
     cdef int delay(
         self, uint32_t queue, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t deliveries,
         uint64_t until_ns
+    ) except -1
+    cdef int transfer(
+        self, uint32_t queue, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t owner_before,
+        uint32_t owner, uint32_t epoch, bint is_proxied
     ) except -1
 
 
@@ -307,6 +430,7 @@ cdef struct NewMessage:
     uint64_t deliver_at_ns         # UNIX time before which it is not available; 0 = it is not delayed
     uint32_t publisher             # number of the publisher id
     uint32_t key_hash              # of its OrderingKey; 0 = it has no key
+    uint32_t origin                # number of the instance to which it was published: queues/ownerships.pxi
     bint has_priority
     bint is_barrier
 
@@ -331,13 +455,12 @@ cdef class ExpiryOrder:
     cdef int gather(self) except -1
 
 
-cdef class Queue
-
-
 cdef class QueueShared:
     """The state that all queues of an instance share."""
 
     cdef QueueOutput output
+    cdef readonly Ownerships ownerships
+    cdef list wishes                       # requests to other owners: (queue, name, bookmarks, how many are wanted)
     cdef readonly list queues              # Queue, by number
     cdef list memberships                  # by number; None = not in use
     cdef list free_memberships
@@ -417,6 +540,7 @@ cdef class Queue:
     cdef bint dirty                        # it is in the list of queues to serve
     cdef ExpiryOrder expiries
     cdef readonly OrderingKeys keys        # None: the queue has no OrderingKey
+    cdef readonly QueueSpan span           # None: the queue is one of this instance alone
     cdef public uint64_t start_position    # recovery ignores records before this log position
     # who holds which messages
     cdef bint strict
@@ -452,14 +576,19 @@ cdef class Queue:
     cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns, bint is_head) except -1
     cdef int set_available(self, uint32_t slot) except -1
     cdef int offer(self, uint32_t slot) except -1
+    cdef int open_(self, uint32_t slot) except -1
     cdef int promote(self, uint32_t slot) except -1
     cdef int make_available(self, uint32_t slot) except -1
     cdef int come_back(self, uint32_t slot) except -1
     cdef int activate(self) except -1
+    cdef int activate_next(self) except -1
+    cdef int activate_until(self, uint32_t slot) except -1
     cdef int leave(self, uint32_t slot) except -1
     cdef int expire(self, uint32_t slot, uint32_t reasons) except -1
     cdef int note_removal(self, uint32_t slot, uint32_t action, uint32_t reasons) except -1
     cdef int remove_recorded(self, uint64_t position) except -1
+    cdef int remove_replicated(self, uint32_t slot, uint64_t now_ns) except -1
+    cdef int drop_barriers(self, uint64_t position) except -1
     cdef bint defers(self, uint32_t action) noexcept nogil
     cdef int defer(self, uint64_t publisher_id, uint64_t sequence, uint64_t now_ns, client) except -1
     cdef int remember(self, tuple bookmark, until, client) except -1
@@ -498,6 +627,8 @@ cdef class Queue:
     cdef int offer_to(self, Cursor cursor, uint32_t slot) except -1
     cdef int gather(self, Cursor cursor) except -1
     cdef uint64_t undelivered_from(self) noexcept
+    cdef bint is_wanted(self, uint32_t slot) except -1
+    cdef bint may_take(self, uint32_t slot) except -1
     cdef int serve(self, uint64_t now_ns) except -1
     cdef bint release_barrier(self) except -1
     cdef bint look(self, Cursor cursor) except -1

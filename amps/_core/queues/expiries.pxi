@@ -94,7 +94,10 @@ cdef class ExpiryOrder:
     cdef bint may_expire(self, uint32_t slot) noexcept nogil:
         """Whether a message is active or delayed, and not held."""
         cdef int state = self.slots[slot].state
-        return state == SLOT_AVAILABLE or state == SLOT_BARRIER or state == SLOT_DELAYED or state == SLOT_WAITING
+        return (
+            state == SLOT_AVAILABLE or state == SLOT_ELSEWHERE or state == SLOT_BARRIER or state == SLOT_DELAYED
+            or state == SLOT_WAITING
+        )
 
     cdef void block_dropped(self, uint32_t block, uint32_t next_slot) noexcept nogil:
         """Refer to a block no longer; `next_slot` is the first slot of the block behind it."""

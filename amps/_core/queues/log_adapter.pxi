@@ -7,11 +7,16 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
-from amps._core.queues.engine cimport Membership, NewMessage, Queue, Removal
+from amps._core.queues.engine cimport Membership, NewMessage, Ownerships, Queue, QueueSpan, Removal
 from amps._core.journal.queue_records cimport (
     QUEUE_ACKNOWLEDGE,
     QUEUE_DELAYED,
+    QUEUE_DELIVERED,
     QUEUE_EXPIRE,
+    QUEUE_TRANSFER,
+    REASON_BARRIER_SENT,
+    REASON_MAX_CANCELS,
+    REASON_MAX_DELIVERIES,
     QueueAcknowledgementHeader,
     QueueDeliveriesHeader,
     QueueDelivery,
@@ -22,6 +27,8 @@ from amps._core.journal.queue_records cimport (
 from amps._core.queues.slots cimport NO_SLOT, SLOT_LEASED
 from amps._core.journal.record cimport (
     EXTENSION_DELIVER_AT,
+    EXTENSION_SOURCE,
+    KIND_OWNERSHIP_TRANSFER,
     KIND_QUEUE_ACKNOWLEDGEMENT,
     KIND_QUEUE_DELIVERIES,
     KIND_QUEUE_EXPIRY,
@@ -31,6 +38,7 @@ from amps._core.journal.record cimport (
     align8,
     extension_word,
     record_expiry_ns,
+    record_parts_fit,
     record_payload,
 )
 
@@ -56,6 +64,8 @@ cdef class LogAdapter:
         self.rules = tuple(given) if any(given) else None
         self.last_sequence = None
         self.durable_awaited = 0
+        self.origins = Origins(manager.shared.ownerships)
+        self.publisher_id = 0
 
     cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1:
         """Let a message of the journal enter those queues of its topic whose filters it matches."""
@@ -73,6 +83,7 @@ cdef class LogAdapter:
         message.priority = 0
         message.is_barrier = False
         message.key_hash = 0
+        message.origin = self.origins.of_record(record) if record.extension_length else 0
         if self.rules is None:
             for queue in queues:
                 queue.enqueue(&message, now_ns)
@@ -87,6 +98,19 @@ cdef class LogAdapter:
             elif not rules.judge(record, topic, &message):
                 continue
             queue.enqueue(&message, now_ns)
+        return 0
+
+    cdef int drop_duplicate(self, const RecordHeader* record, tuple queues) except -1:
+        """A message from another instance is not taken, because it is in the log already: only its origin counts."""
+        cdef uint32_t origin = self.origins.of_record(record)
+        cdef uint32_t slot
+        cdef Queue queue
+        if origin:
+            for queue in queues:
+                if queue.span is not None and queue.live > queue.counters.foreign:
+                    slot = queue.span.find(record.publisher_id, record.sequence)
+                    if slot != NO_SLOT:
+                        queue.span.published_elsewhere(slot, origin)
         return 0
 
     def ordering_seed(self, uint32_t queue):
@@ -177,11 +201,58 @@ cdef class LogAdapter:
         header.count = counts.kept
         header.token = 0
         header.searched_until = 0
+        header.domain = self.domain_of(queue)
         if dropped:
             record.length -= dropped
             record.payload_length -= dropped
             memset(<uint8_t*>record + record.length, 0, align8(record.length) - record.length)
         return counts.kept
+
+    cdef uint32_t domain_of(self, uint32_t queue) except? 0xFFFFFFFF:
+        cdef QueueSpan span = (<Queue>self.manager.shared.queues[queue]).span
+        return 0 if span is None else span.domain
+
+    def note_path(self, uint64_t path, str text not None):
+        """Learn the text of the path with a name id, before the first message that has passed it."""
+        self.origins.note(path, text)
+
+    cdef bint is_sound(self, const RecordHeader* record) except -1:
+        """Whether a queue's record from another instance is well formed. If not, it must not enter the log."""
+        return entries_fit(record)
+
+    cdef int apply_replicated(self, RecordHeader* record, uint32_t queue, uint64_t now_ns) except -1:
+        """Apply a sound record that another instance sent to its queue, and set its log positions to those of this
+        instance. It is written afterwards.
+        """
+        return apply_replicated_record(
+            <Queue>self.manager.shared.queues[queue], record, now_ns, self.last_sequence
+        )
+
+    def replicate(self, bytearray record not None, uint32_t queue, uint64_t now_ns):
+        """Do the same as `apply_replicated`, from Python, if the record is sound. False: it is not."""
+        cdef RecordHeader* replicated = <RecordHeader*><char*>record
+        if len(record) < RECORD_HEADER_BYTES or <uint64_t>len(record) < replicated.length:
+            return False
+        if not record_parts_fit(replicated) or not entries_fit(replicated):
+            return False
+        self.apply_replicated(replicated, queue, now_ns)
+        return True
+
+    def repeat(self, bytes record not None, uint32_t queue):
+        """Apply a whole record of a queue from the log, in recovery, from Python. Raises ValueError."""
+        self.apply_recorded(<const RecordHeader*><const char*>record, queue)
+
+    def take_decision(self):
+        """Take the first decisions that the journal must record: (queue number, record without its place in the log,
+        whether other instances must know it). None: there are none.
+        """
+        cdef uint32_t queue = 0
+        cdef uint64_t count = 0
+        if self.manager.output.removal_count == 0:
+            return None
+        memory = self.removal_record(&queue, &count)
+        self.removals_written(count)
+        return queue, memory, (<const RecordHeader*><const char*>memory).publisher_id != 0
 
     cdef uint32_t token_of(self, const RecordHeader* record) noexcept:
         """The token of a client's acknowledgement; 0 = no answer is requested."""
@@ -211,13 +282,13 @@ cdef class LogAdapter:
         cdef const QueueEntry* entries = <const QueueEntry*>(header + 1)
         cdef Queue tracked = self.manager.shared.queues[queue]
         cdef uint32_t at
-        if (
-            record.payload_length < sizeof(QueueAcknowledgementHeader)
-            or record.payload_length != sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
-        ):
+        if not entries_fit(record):
             raise ValueError("its entries do not add up to its length")
         if record.position < tracked.start_position:
             return 0
+        tracked.now_ns = record.timestamp_ns
+        if record.kind == KIND_OWNERSHIP_TRANSFER:
+            return apply_recorded_transfer(tracked, record)
         if header.action == QUEUE_DELAYED:
             for at in range(header.count):
                 tracked.delay_recorded(entries[at].position, header.extension_ns)
@@ -235,12 +306,15 @@ cdef class LogAdapter:
         for queue in self.manager.queues:
             queue.counters.insert_count = queue.counters.depth + queue.counters.delayed
             queue.counters.delete_count = 0
+            queue.counters.transferred_in = 0
+            queue.counters.transferred_out = 0
 
     # --- decisions of the queues ----------------------------------------------------------------------
 
     cdef bytearray removal_record(self, uint32_t* queue, uint64_t* count):
-        """Make a record of the first removals not yet in the journal, all of the same queue and action, and of the same
-        time of a delay. Sets queue and count. There must be at least one removal.
+        """Make a record of the first decisions not yet in the journal, all of the same queue and action, and of the
+        same time of a delay or the same owners. Sets queue and count. There must be at least one. What other instances
+        must know has the publisher id of this instance's queues, else 0.
         """
         cdef Removal* removals = self.manager.output.removals
         cdef uint64_t limit = min(self.manager.output.removal_count, <uint64_t>ENTRIES_MAX)
@@ -249,30 +323,59 @@ cdef class LogAdapter:
         cdef RecordHeader* record
         cdef QueueAcknowledgementHeader* header
         cdef QueueEntry* entries
+        cdef bytes names = b""
+        cdef bint is_shared = self.is_shared(&removals[0])
         while (
             found < limit and removals[found].queue == removals[0].queue
             and removals[found].action == removals[0].action and removals[found].until_ns == removals[0].until_ns
+            and self.is_shared(&removals[found]) == is_shared
         ):
             found += 1
-        length = <uint32_t>(RECORD_HEADER_BYTES + sizeof(QueueAcknowledgementHeader) + found * sizeof(QueueEntry))
+        if removals[0].action == QUEUE_TRANSFER:
+            names = self.names_of(removals[0].until_ns)
+        length = <uint32_t>(
+            RECORD_HEADER_BYTES + sizeof(QueueAcknowledgementHeader) + found * sizeof(QueueEntry) + len(names)
+        )
         memory = bytearray(align8(length))
         record = <RecordHeader*><char*>memory
         record.length = length
         record.kind = (
-            <int>KIND_QUEUE_EXPIRY if removals[0].action == QUEUE_EXPIRE else <int>KIND_QUEUE_ACKNOWLEDGEMENT
+            <int>KIND_QUEUE_EXPIRY if removals[0].action == QUEUE_EXPIRE
+            else <int>KIND_OWNERSHIP_TRANSFER if removals[0].action == QUEUE_TRANSFER
+            else <int>KIND_QUEUE_ACKNOWLEDGEMENT
         )
+        record.publisher_id = self.publisher_id if is_shared else 0
         record.expiration_s = NO_EXPIRATION
         record.payload_length = length - RECORD_HEADER_BYTES
         header = <QueueAcknowledgementHeader*>record_payload(record)
         header.action = removals[0].action
-        header.extension_ns = removals[0].until_ns
+        header.extension_ns = 0 if names else removals[0].until_ns
         header.count = <uint32_t>found
+        header.domain = self.domain_of(removals[0].queue)
         entries = <QueueEntry*>(header + 1)
         for at in range(found):
             memcpy(&entries[at], &removals[at].entry, sizeof(QueueEntry))
+        if names:
+            memcpy(&entries[found], <const char*>names, len(names))
         queue[0] = removals[0].queue
         count[0] = found
         return memory
+
+    cdef bint is_shared(self, const Removal* removal) except -1:
+        """Whether other instances must know a decision (queues.md §17): not what each of them decides for itself."""
+        if (<Queue>self.manager.shared.queues[removal.queue]).span is None:
+            return False
+        if removal.action == QUEUE_EXPIRE:
+            return removal.entry.reasons & (REASON_MAX_CANCELS | REASON_MAX_DELIVERIES) != 0
+        if removal.action == QUEUE_DELIVERED:
+            return not removal.entry.reasons & REASON_BARRIER_SENT
+        return removal.action == QUEUE_TRANSFER
+
+    cdef bytes names_of(self, uint64_t owners):
+        """The text of a transfer between two owners, given as in a Removal."""
+        cdef Ownerships ownerships = self.manager.shared.ownerships
+        before, after = ownerships.names[owners >> 32], ownerships.names[owners & 0xFFFFFFFF]
+        return f"{before}\t{after}".encode("utf-8", "surrogatepass")
 
     cdef int removals_written(self, uint64_t count) except -1:
         """Drop the first removals, which are in the journal now."""

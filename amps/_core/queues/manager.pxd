@@ -10,10 +10,12 @@ from amps._core.queues.engine cimport (
     Cursor,
     Membership,
     NewMessage,
+    Ownerships,
     Queue,
     QueueArena,
     QueueOutput,
     QueueShared,
+    Removal,
     Subscriber,
 )
 from amps._core.queues.slots cimport QueueBlock, QueueCounters, QueueSlot
@@ -77,6 +79,7 @@ cdef class QueueManager:
     cdef uint64_t next_order
     cdef uint32_t next_cursor
     cdef list cursor_news                  # changes of cursors for `take_cursor_news`
+    cdef list requests                     # of other instances: (queue number, name, bookmarks, how many are wanted)
     cdef bint was_frozen                   # `output.frozen` in the last `serve`
 
     cdef int hear_section(self, const QueueMatchesHeader* section, uint64_t now_ns) except -1
@@ -133,6 +136,16 @@ cdef class QueueWalk:
     cdef bint is_there(self, uint32_t block, uint64_t first) noexcept nogil
 
 
+# See queues/spanning.pxi.
+
+
+cdef class Origins:
+    cdef Ownerships ownerships
+    cdef dict by_path                      # name id of a path -> number of the instance
+
+    cdef uint32_t of_record(self, const RecordHeader* record) except? 0xFFFFFFFF
+
+
 # See queues/log_adapter.pxi.
 
 
@@ -142,8 +155,11 @@ cdef class LogAdapter:
     cdef tuple rules                       # by queue: QueueRules, None without expressions; None = no queue has any
     cdef public object last_sequence       # publisher id -> the highest sequence in the log
     cdef readonly uint64_t durable_awaited  # log position up to which the journal must be durable for deliveries
+    cdef Origins origins
+    cdef public uint64_t publisher_id      # of the decisions of this instance's queues that others must know; 0 = none
 
     cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1
+    cdef int drop_duplicate(self, const RecordHeader* record, tuple queues) except -1
     cdef bint may_acknowledge(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1
     cdef bint holds(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1
     cdef int count_transaction(self, uint32_t queue, bint held) except -1
@@ -151,6 +167,11 @@ cdef class LogAdapter:
         self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
         uint32_t* matches, uint32_t* removed
     ) except? 0xFFFFFFFF
+    cdef uint32_t domain_of(self, uint32_t queue) except? 0xFFFFFFFF
+    cdef bint is_sound(self, const RecordHeader* record) except -1
+    cdef int apply_replicated(self, RecordHeader* record, uint32_t queue, uint64_t now_ns) except -1
+    cdef bint is_shared(self, const Removal* removal) except -1
+    cdef bytes names_of(self, uint64_t owners)
     cdef uint32_t token_of(self, const RecordHeader* record) noexcept
     cdef int hear(self, const RecordHeader* record, uint64_t now_ns) except -1
     cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1

@@ -18,7 +18,7 @@
 #
 # Invariants
 # - Each message with a key that is active has joined it once: it is the head, or in state WAITING in the list.
-# - An available head is before all messages of the list in the log.
+# - A head that is available, here or elsewhere, is before all messages of the list in the log.
 # - At least a quarter of a segment's entries are free, and at most 7/12, unless it has the smallest capacity: 5.3 to
 #   9.6 bytes per key. Segments are not joined again: of the memory for the most keys that the queue had, about 0.3
 #   bytes per key stay.
@@ -61,6 +61,11 @@ cdef uint32_t* make_entries(uint32_t capacity) except NULL:
         raise MemoryError()
     memset(entries, 0xFF, capacity * sizeof(uint32_t))  # NO_SLOT
     return entries
+
+
+cdef inline bint is_held(int state) noexcept nogil:
+    """Whether a head keeps its place when an earlier message of its key becomes active."""
+    return state != SLOT_AVAILABLE and state != SLOT_ELSEWHERE
 
 
 cdef class OrderingKeys:
@@ -154,7 +159,7 @@ cdef class OrderingKeys:
             self.count += 1
             return NO_SLOT
         head = self.head_of(last)
-        if self.slots[head].state == SLOT_AVAILABLE and self.slots[head].position > self.slots[slot].position:
+        if not is_held(self.slots[head].state) and self.slots[head].position > self.slots[slot].position:
             self.replace_head(entry, head, slot)
             return head
         self.wait_behind(entry, self.place_behind(last, slot), slot)

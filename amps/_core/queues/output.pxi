@@ -2,14 +2,14 @@
 #
 # Removals that no client requested (expired, delivered at most once, released barriers) have already happened in the
 # queues; until the journal has them, a restart would bring the messages back. The same holds for messages that come
-# back with a delay, which are noted among the removals. While the journal accepts no records
+# back with a delay, or get another owner, which are noted among the removals. While the journal accepts no records
 # (`frozen`), they wait here, and at-most-once queues deliver nothing, because the record of such a delivery must not be
 # lost.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 
-from amps._core.journal.queue_records cimport QUEUE_DELAYED, QUEUE_DELIVERED
+from amps._core.journal.queue_records cimport QUEUE_DELAYED, QUEUE_DELIVERED, QUEUE_TRANSFER, TRANSFER_PROXIED
 
 cdef enum:
     OUTPUT_CAPACITY_FIRST = 256
@@ -98,6 +98,17 @@ cdef class QueueOutput:
         self.removals[self.removal_count - 1].until_ns = until_ns
         return 0
 
+    cdef int transfer(
+        self, uint32_t queue, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t owner_before,
+        uint32_t owner, uint32_t epoch, bint is_proxied
+    ) except -1:
+        """Note for the journal that a message has another owner."""
+        self.remove(
+            queue, QUEUE_TRANSFER, publisher_id, sequence, position, epoch, <int>TRANSFER_PROXIED if is_proxied else 0
+        )
+        self.removals[self.removal_count - 1].until_ns = <uint64_t>owner_before << 32 | owner
+        return 0
+
     @property
     def has_unwritten_deliveries(self):
         """Whether an at-most-once delivery is not recorded in the journal yet."""
@@ -133,7 +144,7 @@ cdef class QueueOutput:
 
     def take_removals(self):
         """Take out all removals: [(queue, action, publisher id, sequence, position, reasons, UNIX time in ns until
-        which the message is delayed)].
+        which the message is delayed, or the numbers of both owners)].
         """
         cdef uint64_t at
         cdef Removal* item

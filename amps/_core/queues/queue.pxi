@@ -1,7 +1,7 @@
 # One queue: messages enter, are delivered to subscriptions, come back, and leave (queues.md §19, §20).
 #
 # A state machine without I/O and without a clock. The caller passes messages, acknowledgements, members and the time;
-# decisions go to a QueueOutput. It is one class in four parts, each with its invariants: the messages in the order of
+# decisions go to a QueueOutput. What a queue that spans instances has besides is in queues/span.pxi. It is one class in four parts, each with its invariants: the messages in the order of
 # the log; messages enter, wait, run out of time, and leave; who holds which messages; which message goes to which
 # subscription.
 #
@@ -24,6 +24,7 @@ from amps._core.journal.queue_records cimport (
     QUEUE_EXPIRE,
     QUEUE_EXTEND_LEASE,
     REASON_BARRIER_SENT,
+    REASON_ELSEWHERE,
     REASON_MAX_CANCELS,
     REASON_MAX_DELIVERIES,
     REASON_TIME_LIMIT,
@@ -36,7 +37,7 @@ COUNTER_NAMES = (
     "depth", "inactive", "leased", "delivered", "insert_count", "delete_count", "expired_leases", "deferred",
     "transferred_in", "transferred_out", "oldest_position", "last_queued_position", "last_acked_position",
     "first_block_plus_one", "members", "oldest_lease_ns", "delayed", "next_delivery_ns", "waiting", "transactions",
-    "transactions_lease_lost", "unused_21", "unused_22", "unused_23",
+    "transactions_lease_lost", "foreign", "proxied", "unused_23",
 )
 
 cdef enum:
@@ -111,6 +112,7 @@ cdef class Queue:
         self.cursors = [self.everything]
         self.last_order = 0
         self.wait_until_ns = NEVER
+        self.span = QueueSpan(self, settings, shared.ownerships) if settings.spans else None
 
     def __dealloc__(self):
         free(self.blocks)
@@ -122,6 +124,8 @@ cdef class Queue:
         """The earliest time at which `pass_time` has something to do."""
         cdef uint64_t due = min(min(self.lease_due_ns, self.wait_until_ns), self.delays.next_ns)
         due = min(due, self.expiries.due_ns())
+        if self.span is not None:
+            due = min(due, self.span.due_ns())
         for until, _ in self.deferred.values():
             due = min(due, <uint64_t>until)
             break  # in the order of expiration
@@ -152,6 +156,8 @@ cdef class Queue:
         if self.wait_until_ns <= now_ns:
             self.wait_until_ns = NEVER
             self.mark_dirty()
+        if self.span is not None:
+            self.span.pass_time()
         return 0
 
     # --- references to slots in all parts -----------------------------------------------------------------
@@ -166,6 +172,8 @@ cdef class Queue:
         self.expiries.block_dropped(block, next_slot)
         if self.inactive_next != NO_SLOT and self.inactive_next // BLOCK_SLOTS == block:
             self.inactive_next = next_slot
+        if self.span is not None:
+            self.span.block_dropped(block, next_slot)
         return 0
 
     # === the messages in the order of the log ====================================================================
@@ -287,6 +295,8 @@ cdef class Queue:
         """Mark a message as gone: it has left the queue."""
         cdef uint32_t block = slot // BLOCK_SLOTS
         cdef uint64_t position = self.slots[slot].position
+        if self.span is not None:
+            self.span.left(slot)
         self.slots[slot].state = SLOT_GONE
         self.arena.blocks[block].live -= 1
         self.live -= 1
@@ -382,6 +392,8 @@ cdef class Queue:
             slot.flags |= SLOT_OWN_EXPIRY
         if self.keys is not None:
             self.keys.set_hash(number, 0 if message.is_barrier else message.key_hash)
+        if self.span is not None:
+            self.span.enter(number, message.origin)
         return self.place(number, message.is_barrier, message.deliver_at_ns, False)
 
     cdef int place(self, uint32_t number, bint is_barrier, uint64_t deliver_at_ns, bint is_head) except -1:
@@ -429,6 +441,12 @@ cdef class Queue:
                 self.counters.waiting += 1
             if waits == slot:
                 return 0
+        return self.open_(slot)
+
+    cdef int open_(self, uint32_t slot) except -1:
+        """Make a message available that waits for nothing here. If another instance owns it, it waits for that one."""
+        if self.slots[slot].ownership and not self.span.owns(slot):
+            return self.span.wait_for_owner(slot)
         self.slots[slot].state = SLOT_AVAILABLE
         return self.offer(slot)
 
@@ -437,41 +455,51 @@ cdef class Queue:
         come meanwhile, which had been delayed: then that one is the head.
         """
         cdef uint32_t first = NO_SLOT
-        self.slots[slot].state = SLOT_AVAILABLE
         if self.keys is not None:
             first = self.keys.first_waiting(slot)
             if first != NO_SLOT and self.slots[first].position < self.slots[slot].position:
+                self.slots[slot].state = SLOT_AVAILABLE
                 self.keys.leave(slot)
                 self.promote(first)
                 self.keys.join(slot)
                 self.counters.waiting += 1
                 return 0
-        return self.offer(slot)
+        return self.open_(slot)
 
     cdef int promote(self, uint32_t slot) except -1:
         """Make a waiting message, which is the head of its key now, available."""
-        self.slots[slot].state = SLOT_AVAILABLE
         self.counters.waiting -= 1
-        return self.offer(slot)
+        return self.open_(slot)
 
     cdef int activate(self) except -1:
         """Activate inactive messages while the depth is below the target depth."""
-        cdef uint32_t slot
         while self.counters.inactive and self.counters.depth < self.target_depth:
-            slot = self.inactive_next
-            while self.slots[slot].state != SLOT_INACTIVE:
-                slot = self.arena.next_slot(slot)
-            self.inactive_next = self.arena.next_slot(slot)
-            self.counters.inactive -= 1
-            if self.deferred and self.recall(self.bookmark(slot)) is not None:
-                self.gone(slot)
-            elif self.slots[slot].expires_ns <= self.now_ns:
-                self.note_removal(slot, QUEUE_EXPIRE, REASON_TIME_LIMIT)
-                self.counters.insert_count += 1
-                self.counters.delete_count += 1
-                self.gone(slot)
-            else:
-                self.set_available(slot)
+            self.activate_next()
+        return 0
+
+    cdef int activate_next(self) except -1:
+        """Activate the first inactive message; there must be one."""
+        cdef uint32_t slot = self.inactive_next
+        while self.slots[slot].state != SLOT_INACTIVE:
+            slot = self.arena.next_slot(slot)
+        self.inactive_next = self.arena.next_slot(slot)
+        self.counters.inactive -= 1
+        if self.deferred and self.recall(self.bookmark(slot)) is not None:
+            self.gone(slot)
+        elif self.slots[slot].expires_ns <= self.now_ns:
+            self.note_removal(slot, QUEUE_EXPIRE, REASON_TIME_LIMIT)
+            self.counters.insert_count += 1
+            self.counters.delete_count += 1
+            self.gone(slot)
+        else:
+            self.set_available(slot)
+        return 0
+
+    cdef int activate_until(self, uint32_t slot) except -1:
+        """Activate an inactive message, and all that are before it (replication.md §14.2)."""
+        cdef uint64_t position = self.slots[slot].position
+        while self.slots[slot].position == position and self.slots[slot].state == SLOT_INACTIVE:
+            self.activate_next()
         return 0
 
     # --- leaving --------------------------------------------------------------------------------------
@@ -504,6 +532,8 @@ cdef class Queue:
         return self.leave(slot)
 
     cdef int note_removal(self, uint32_t slot, uint32_t action, uint32_t reasons) except -1:
+        if action == QUEUE_EXPIRE and self.slots[slot].ownership and not self.span.owns(slot):
+            reasons |= REASON_ELSEWHERE
         return self.output.remove(
             self.number, action, self.shared.publisher_id(self.slots[slot].publisher), self.slots[slot].sequence,
             self.slots[slot].position, self.slots[slot].deliveries, reasons,
@@ -520,6 +550,39 @@ cdef class Queue:
         else:
             self.leave(slot)
         return 1
+
+    cdef int remove_replicated(self, uint32_t slot, uint64_t now_ns) except -1:
+        """Remove a message because it has left the queue on another instance; leases here do not count (D-21)."""
+        cdef uint64_t position = self.slots[slot].position
+        self.now_ns = now_ns
+        self.span.acknowledged(slot)
+        if self.slots[slot].state == SLOT_DELIVERED:
+            return 0  # it has left, and counts in the backlog of a subscription here
+        if self.slots[slot].state == SLOT_LEASED:
+            self.let_go(slot)
+        if self.slots[slot].state == SLOT_INACTIVE:
+            self.recall(self.bookmark(slot))
+        self.remove_recorded(position)
+        return self.drop_barriers(position)
+
+    cdef int drop_barriers(self, uint64_t position) except -1:
+        """Without subscriptions here, drop barriers that wait for nothing else, and are before a message at that
+        position which was acknowledged elsewhere (D-16).
+        """
+        cdef HeapEntry* entry
+        cdef uint32_t slot
+        while self.barriers.count and not self.members:
+            entry = &self.barriers.entries[0]
+            slot = entry.slot
+            if self.slots[slot].position == entry.position and self.slots[slot].state == SLOT_BARRIER:
+                if self.head != slot or entry.position > position:
+                    break
+                self.note_removal(slot, QUEUE_DELIVERED, REASON_BARRIER_SENT)
+                heap_pop(&self.barriers)
+                self.leave(slot)
+            else:
+                heap_pop(&self.barriers)
+        return 0
 
     # --- delays ---------------------------------------------------------------------------------------
 
@@ -566,7 +629,7 @@ cdef class Queue:
         if slot == NO_SLOT:
             return 0
         state = self.slots[slot].state
-        if state == SLOT_AVAILABLE or state == SLOT_WAITING:
+        if state == SLOT_AVAILABLE or state == SLOT_ELSEWHERE or state == SLOT_WAITING:
             self.counters.depth -= 1
             if state == SLOT_WAITING:
                 self.counters.waiting -= 1
@@ -785,6 +848,8 @@ cdef class Queue:
         if not member.current and member.held == 0:
             self.holders.remove(member)
             self.shared.forget_membership(member)
+        if self.span is not None:
+            self.span.prompt()
         if self.ready or self.barriers.count:
             self.mark_dirty()
         return 0
@@ -806,17 +871,19 @@ cdef class Queue:
         1: it has expired.
         """
         cdef uint32_t reasons = 0
+        # Another instance may have become the owner while the lease ran. Then limits and delays are its business.
+        cdef bint is_own = self.slots[slot].ownership == 0 or self.span.owns(slot)
         if self.slots[slot].expires_ns <= self.now_ns:
             reasons |= REASON_TIME_LIMIT
-        if cancelled and self.max_cancels and self.slots[slot].cancels >= self.max_cancels:
+        if is_own and cancelled and self.max_cancels and self.slots[slot].cancels >= self.max_cancels:
             reasons |= REASON_MAX_CANCELS
-        if self.max_deliveries and self.slots[slot].deliveries >= self.max_deliveries:
+        if is_own and self.max_deliveries and self.slots[slot].deliveries >= self.max_deliveries:
             reasons |= REASON_MAX_DELIVERIES
         self.slots[slot].state = SLOT_AVAILABLE
         if reasons:
             self.expire(slot, reasons)
             return 1
-        if delay_ns == 0:
+        if delay_ns == 0 or not is_own:
             return self.come_back(slot)
         self.counters.depth -= 1
         if self.keys is not None:
@@ -879,6 +946,8 @@ cdef class Queue:
         if ready:
             self.ready += 1
             member.cursor.ready += 1
+            if self.span is not None:
+                self.span.prompt()
             return self.mark_dirty()
         self.ready -= 1
         member.cursor.ready -= 1
@@ -970,8 +1039,8 @@ cdef class Queue:
         cdef uint32_t slot = NO_SLOT if self.delays.used else self.everything.fresh
         if self.counters.depth + self.counters.inactive == self.counters.leased:
             return NEVER
-        if slot == NO_SLOT or self.counters.waiting:
-            slot = self.head  # a message that waits may be before `fresh`
+        if slot == NO_SLOT or self.counters.waiting or self.counters.foreign:
+            slot = self.head  # a message that waits, here or for its owner, may be before `fresh`
         return self.slots[slot].position
 
     # --- delivery -------------------------------------------------------------------------------------
@@ -992,8 +1061,12 @@ cdef class Queue:
                 break
             slot = self.choose()
             if slot < 0:
+                if self.span is not None and self.span.look():
+                    continue
                 break
             self.deliver(<uint32_t>slot, self.pick(<uint32_t>slot))
+        if self.span is not None and self.span.look_ns <= now_ns:
+            self.span.look_ns = NEVER  # nobody can take a message; when that changes, it is prompted again
         return 0
 
     cdef bint release_barrier(self) except -1:
@@ -1109,6 +1182,35 @@ cdef class Queue:
                 best = member
         return first if best is None else best
 
+    cdef bint is_wanted(self, uint32_t slot) except -1:
+        """Whether a subscription here has room for a message, and its filter is known to match."""
+        cdef Cursor cursor
+        for cursor in self.cursors:
+            if cursor.ready and (
+                cursor.takes_all
+                or (self.slots[slot].position < cursor.evaluated_until and cursor.has_match(slot))
+            ):
+                return True
+        return False
+
+    cdef bint may_take(self, uint32_t slot) except -1:
+        """Whether a subscription here can take an available message, now or when its filter has been evaluated. A
+        message behind a barrier counts as taken: nobody can take it anywhere.
+        """
+        cdef Cursor cursor
+        if self.barriers.count and self.slots[slot].position > self.barriers.entries[0].position:
+            return True
+        if self.counters.leased + self.counters.delivered >= self.max_backlog:
+            return False
+        for cursor in self.cursors:
+            if cursor.ready and (
+                cursor.takes_all
+                or self.slots[slot].position >= cursor.evaluated_until
+                or cursor.has_match(slot)
+            ):
+                return True
+        return False
+
     cdef int deliver(self, uint32_t slot, Membership member) except -1:
         cdef QueueSlot* message = &self.slots[slot]
         cdef Subscriber subscriber = member.subscriber
@@ -1150,4 +1252,6 @@ cdef class Queue:
         cursor.evaluated_until = max(cursor.evaluated_until, evaluated_until)
         cursor.heard_ns = 0 if cursor.evaluated_until > self.counters.last_queued_position else now_ns
         self.wait_until_ns = NEVER
+        if self.span is not None:
+            self.span.prompt()
         return self.mark_dirty()

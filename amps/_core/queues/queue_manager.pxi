@@ -19,10 +19,13 @@ from amps._core.queues.engine cimport (
     OUTCOME_RETURNED,
     HeapEntry,
     NewMessage,
+    Ownership,
+    Ownerships,
     QueueArena,
+    QueueSpan,
     heap_pop,
 )
-from amps._core.queues.slots cimport NO_SLOT, SLOT_AVAILABLE, SLOT_BARRIER, SLOT_GONE, SLOT_WAITING, QueueCounters
+from amps._core.queues.slots cimport NO_SLOT, SLOT_AVAILABLE, SLOT_BARRIER, SLOT_ELSEWHERE, SLOT_GONE, SLOT_WAITING, QueueCounters
 from amps._core.journal.queue_records cimport (
     QUEUE_EXPIRE,
     REASON_FORCED_EXPIRE,
@@ -35,13 +38,16 @@ TIME_NEVER = NEVER
 
 cdef class QueueManager:
 
-    def __init__(self, QueueArena arena not None, counters, settings, uint32_t transports):
-        """settings: see the stub; in the order of the configuration. counters: writable, QueueCounters for each."""
+    def __init__(self, QueueArena arena not None, counters, settings, uint32_t transports, str instance=""):
+        """settings: see the stub; in the order of the configuration. counters: writable, QueueCounters for each.
+        instance: the name of this instance.
+        """
         cdef uint32_t number
         rows = memoryview(counters)
         self.arena = arena
         self.output = QueueOutput(transports)
-        self.shared = QueueShared(self.output)
+        self.shared = QueueShared(self.output, Ownerships(instance))
+        self.requests = []
         for number, of_queue in enumerate(settings):
             row = rows[number * sizeof(QueueCounters) : (number + 1) * sizeof(QueueCounters)]
             self.shared.queues.append(Queue(arena, number, row, of_queue, self.shared))
@@ -309,9 +315,11 @@ cdef class QueueManager:
 
     def enqueue(
         self, uint32_t queue_number, uint64_t position, bookmark, uint64_t timestamp_ns, expiration_s, uint64_t now_ns,
-        priority=None, is_barrier=False, uint64_t deliver_at_ns=0, uint32_t key_hash=0
+        priority=None, is_barrier=False, uint64_t deliver_at_ns=0, uint32_t key_hash=0, str origin=None
     ):
-        """Let a message enter a queue. expiration_s: None if it has none. deliver_at_ns: 0 = it is not delayed."""
+        """Let a message enter a queue. expiration_s: None if it has none. deliver_at_ns: 0 = it is not delayed. origin:
+        the instance to which it was published; None = this one.
+        """
         cdef NewMessage message
         message.position = position
         message.publisher_id, message.sequence = bookmark
@@ -325,6 +333,7 @@ cdef class QueueManager:
         message.is_barrier = is_barrier
         message.deliver_at_ns = deliver_at_ns
         message.key_hash = key_hash
+        message.origin = 0 if origin is None else self.shared.ownerships.owner(origin)
         (<Queue>self.shared.queues[queue_number]).enqueue(&message, now_ns)
 
     def delay_recorded(self, uint32_t queue_number, uint64_t position, uint64_t until_ns):
@@ -341,7 +350,7 @@ cdef class QueueManager:
         cdef uint32_t slot = queue.head
         found = []
         while slot != NO_SLOT:
-            if queue.slots[slot].state in (SLOT_AVAILABLE, SLOT_BARRIER, SLOT_WAITING):
+            if queue.slots[slot].state in (SLOT_AVAILABLE, SLOT_BARRIER, SLOT_ELSEWHERE, SLOT_WAITING):
                 found.append(queue.slots[slot].position)
             slot = queue.arena.next_slot(slot)
         return found
@@ -398,15 +407,98 @@ cdef class QueueManager:
             # Deliveries that the frozen journal could not record were held back, and no other event may mark these
             # queues.
             for queue in self.shared.queues:
+                if queue.span is not None:
+                    queue.span.prompt()
                 queue.mark_dirty()
         self.was_frozen = self.output.frozen
-        while self.shared.dirty:
+        while self.shared.dirty or self.requests:
             dirty = self.shared.dirty
             self.shared.dirty = []
             if len(dirty) > 1:
                 dirty.sort(key=number_of)
             for queue in dirty:
                 queue.serve(now_ns)
+            if self.requests and not self.shared.dirty:
+                self._grant(now_ns)
+
+    def _grant(self, uint64_t now_ns):
+        """Answer the requests of other instances, when everything that can be delivered here has been. A request that
+        is not granted is forgotten.
+        """
+        cdef QueueSpan span
+        cdef bytes bookmarks
+        requests = self.requests
+        self.requests = []
+        if self.output.frozen:
+            return
+        for number, requester, bookmarks, wanted in requests:
+            span = (<Queue>self.shared.queues[number]).span
+            span.queue.now_ns = now_ns
+            span.grant(
+                self.shared.ownerships.owner(requester), <const uint64_t*><const char*>bookmarks,
+                <uint64_t>(len(bookmarks) // 16), wanted,
+            )
+
+    # --- other instances ------------------------------------------------------------------------------
+
+    def request(self, uint64_t queue_number, str requester not None, bytes bookmarks not None, uint64_t wanted):
+        """Another instance requests messages of a queue: `wanted` of those with the bookmarks, each a publisher id and
+        a sequence of 8 bytes. It is answered by the next `serve`. False: there is no such queue, or it is malformed.
+        """
+        if (
+            queue_number >= <uint64_t>len(self.shared.queues)
+            or (<Queue>self.shared.queues[queue_number]).span is None
+            or not requester or len(bookmarks) % 16 or len(self.requests) >= REQUESTS_WAITING_MAX
+        ):
+            return False
+        self.requests.append((queue_number, requester, bookmarks, wanted))
+        return True
+
+    def take_wishes(self):
+        """[(queue number, name of the owner, bookmarks, how many are wanted)]: requests to send, since the last call."""
+        wishes = self.shared.wishes
+        self.shared.wishes = []
+        return wishes
+
+    def set_reachable(self, names):
+        """Set the names of the instances that can be reached by replication."""
+        self.shared.ownerships.set_reachable(names)
+        self._look_again()
+
+    def set_proxied(self, uint32_t queue_number, bint enabled):
+        """Let this instance act for owners of a queue's messages that cannot be reached, or not (replication.md §14.4).
+        False: no other instance can own messages of the queue.
+        """
+        cdef Queue queue = self.shared.queues[queue_number]
+        if queue.span is None:
+            return False
+        queue.span.is_proxied = enabled
+        queue.counters.proxied = enabled
+        self._look_again()
+        return True
+
+    def _look_again(self):
+        cdef Queue queue
+        for queue in self.shared.queues:
+            if queue.span is not None and queue.counters.foreign:
+                queue.span.prompt()
+                queue.mark_dirty()
+
+    def owners(self, uint32_t queue_number):
+        """[(log position, name of the owner, epoch, whether a proxy decided)] of all messages, in log order."""
+        cdef Queue queue = self.shared.queues[queue_number]
+        cdef Ownerships ownerships = self.shared.ownerships
+        cdef Ownership* entry
+        cdef uint32_t slot = queue.head
+        found = []
+        while slot != NO_SLOT:
+            if queue.slots[slot].state != SLOT_GONE:
+                entry = &ownerships.table[queue.slots[slot].ownership]
+                found.append(
+                    (queue.slots[slot].position, ownerships.names[entry.owner], entry.epoch, entry.is_proxied != 0)
+                )
+            slot = queue.arena.next_slot(slot)
+        return found
 
 
 def number_of(Queue queue):

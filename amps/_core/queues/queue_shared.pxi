@@ -15,8 +15,10 @@ cdef class QueueShared:
         self.timers.capacity = 0
         self.publisher_ids = NULL
 
-    def __init__(self, QueueOutput output not None):
+    def __init__(self, QueueOutput output not None, Ownerships ownerships not None):
         self.output = output
+        self.ownerships = ownerships
+        self.wishes = []
         self.queues = []
         self.memberships = []
         self.free_memberships = []

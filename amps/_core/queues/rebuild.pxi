@@ -2,13 +2,14 @@
 #
 # Records are read in their order, and their checksums are verified. A message enters the queues of its topic. A message
 # that left by an acknowledgement, by expiry or by a delivery leaves again. Leases and counts of deliveries are not
-# recorded: they begin anew (queues.md §17).
+# recorded: they begin anew (queues.md §17). Transfers between instances have their effect again.
 
 from libc.stdint cimport int64_t, uint64_t
 
 from amps._core.journal.reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
 from amps._core.journal.record cimport (
     KIND_DELTA_PUBLISH,
+    KIND_OWNERSHIP_TRANSFER,
     KIND_PUBLISH,
     KIND_QUEUE_ACKNOWLEDGEMENT,
     KIND_QUEUE_EXPIRY,
@@ -32,7 +33,8 @@ cdef class RecordedTopic:
 def rebuild(LogCursor cursor, LogAdapter adapter, uint64_t limit, uint64_t bytes_max):
     """Read and apply records up to the log position `limit`, at most about `bytes_max` bytes. True: `limit` is reached.
 
-    The cursor's directory resolves topics to RecordedTopic. Raises LogDamaged, QueueMemoryFull, ValueError for a
+    The cursor's directory resolves topics to RecordedTopic. It tells the adapter the paths of messages
+    (`LogCursor.learns_names`). Raises LogDamaged, QueueMemoryFull, ValueError for a
     malformed record.
     """
     cdef const RecordHeader* record
@@ -49,7 +51,10 @@ def rebuild(LogCursor cursor, LogAdapter adapter, uint64_t limit, uint64_t bytes
             topic = <RecordedTopic?>topic_of(cursor.file, record.topic_id)
             if topic.feeds:
                 adapter.enqueue(record, topic.name, topic.feeds, record.timestamp_ns)
-        elif record.kind == KIND_QUEUE_ACKNOWLEDGEMENT or record.kind == KIND_QUEUE_EXPIRY:
+        elif (
+            record.kind == KIND_QUEUE_ACKNOWLEDGEMENT or record.kind == KIND_QUEUE_EXPIRY
+            or record.kind == KIND_OWNERSHIP_TRANSFER
+        ):
             topic = <RecordedTopic?>topic_of(cursor.file, record.topic_id)
             # Records of a queue that is not configured any more are ignored.
             if topic.queue >= 0:

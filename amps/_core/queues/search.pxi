@@ -10,7 +10,14 @@ from libc.stdint cimport uint32_t, uint64_t
 from amps._core.expressions.machine cimport FilterSet
 from amps._core.journal.reader import LogDamaged
 from amps._core.wire.ingress cimport AckList
-from amps._core.queues.slots cimport SLOT_AVAILABLE, SLOT_BARRIER, SLOT_DELAYED, SLOT_LEASED, SLOT_WAITING
+from amps._core.queues.slots cimport (
+    SLOT_AVAILABLE,
+    SLOT_BARRIER,
+    SLOT_DELAYED,
+    SLOT_ELSEWHERE,
+    SLOT_LEASED,
+    SLOT_WAITING,
+)
 from amps._core.queues.manager cimport WALK_END, WALK_FOUND, QueueWalk, SlotMemory, WalkStep
 from amps._core.journal.record cimport (
     EXTENSION_DELIVER_AT,
@@ -75,7 +82,7 @@ cdef class QueueSearch:
                 used += STEP_COST_BYTES
                 if (
                     self.walk.state != SLOT_AVAILABLE and self.walk.state != SLOT_BARRIER
-                    and self.walk.state != SLOT_WAITING
+                    and self.walk.state != SLOT_WAITING and self.walk.state != SLOT_ELSEWHERE
                     and (self.shows or (self.walk.state != SLOT_LEASED and self.walk.state != SLOT_DELAYED))
                 ):
                     continue

@@ -20,6 +20,7 @@ cdef enum SlotState:
     SLOT_GONE = 6
     SLOT_DELAYED = 7               # waits for a time: queues/delays.pxi
     SLOT_WAITING = 8               # behind the head of its key (queue_guarantees.md §3)
+    SLOT_ELSEWHERE = 9             # would be available, but another instance owns it: queues/span.pxi
 
 
 cdef enum SlotFlag:
@@ -27,6 +28,8 @@ cdef enum SlotFlag:
     SLOT_OWN_EXPIRY = 2            # it does not expire in the order of the log
     SLOT_LEASE_ENDS = 4            # `lease_ns` is the end of the lease, not its beginning
     SLOT_DELAYED_HEAD = 8          # while delayed: it is the head of its key, and holds the others back
+    SLOT_REQUEST = 16              # while elsewhere, in SLOT_REQUESTS: one request to the owner, at most seven are counted
+    SLOT_REQUESTS = 112
 
 
 # 64 bytes. One message in one queue.
@@ -35,18 +38,19 @@ cdef packed struct QueueSlot:
     uint64_t sequence              # second part of its bookmark
     uint64_t expires_ns            # UNIX time from which on it may not be delivered; NEVER
     # UNIX time. While leased: at which the lease ends, or began if it has no end. While delayed: at which the message
-    # becomes available.
+    # becomes available. While elsewhere: since when.
     uint64_t lease_ns
     uint64_t priority
     uint32_t publisher             # number of the first part of its bookmark
-    uint32_t holder                # number of the membership that holds it, while leased or delivered
+    # Number of the membership that holds it, while leased or delivered. While elsewhere: time of the next request.
+    uint32_t holder
     uint32_t previous              # in the holder's list of slots, in the order of lease ends; if waiting, its key's
     uint32_t next
     uint16_t deliveries
     uint16_t cancels
     uint8_t state                  # SlotState
     uint8_t flags                  # SlotFlag
-    uint16_t unused
+    uint16_t ownership             # number of its ownership; 0 = this instance, always: queues/ownerships.pxi
 
 
 # One block of slots, all of one queue.
@@ -59,7 +63,7 @@ cdef packed struct QueueBlock:
 
 # The counters of a queue: one row of a table in shared memory, for other processes. Only the core writes them.
 cdef packed struct QueueCounters:
-    uint64_t depth                 # active messages: available, leased, waiting, barriers
+    uint64_t depth                 # active messages: available, elsewhere, leased, waiting, barriers
     uint64_t inactive              # beyond the target depth
     uint64_t leased
     uint64_t delivered             # left an at-most-once queue and count in a backlog
@@ -80,4 +84,6 @@ cdef packed struct QueueCounters:
     uint64_t waiting               # messages behind the head of their key
     uint64_t transactions          # transactions that acknowledged its messages since the instance started
     uint64_t transactions_lease_lost  # that the fence refused since then
-    uint64_t[3] unused
+    uint64_t foreign               # messages that another instance owns
+    uint64_t proxied               # 1 = this instance may take messages of owners that cannot be reached
+    uint64_t[1] unused

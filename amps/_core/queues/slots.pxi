@@ -26,12 +26,15 @@ from amps._core.queues.slots cimport (
     SLOT_DELAYED,
     SLOT_DELAYED_HEAD,
     SLOT_DELIVERED,
+    SLOT_ELSEWHERE,
     SLOT_GONE,
     SLOT_HAS_PRIORITY,
     SLOT_INACTIVE,
     SLOT_LEASED,
     SLOT_LEASE_ENDS,
     SLOT_OWN_EXPIRY,
+    SLOT_REQUEST,
+    SLOT_REQUESTS,
     SLOT_WAITING,
     QueueBlock,
     QueueCounters,
@@ -55,7 +58,7 @@ SLOT_DTYPE = numpy.dtype(
         ("cancels", "<u2"),
         ("state", "u1"),
         ("flags", "u1"),
-        ("unused", "<u2"),
+        ("ownership", "<u2"),
     ]
 )
 BLOCK_DTYPE = numpy.dtype([("queue_plus_one", "<u4"), ("used", "<u4"), ("live", "<u4"), ("next", "<u4")])

@@ -19,8 +19,10 @@ cdef struct Publisher:
 
 cdef struct Session:
     uint32_t serial                # serial number of the connection in the slot
-    uint32_t publisher             # number of its Publisher
+    uint32_t publisher             # number of its Publisher; of a flow: its upstream
     uint32_t state                 # SessionState
+    uint32_t is_flow               # 1: a flow of replication
+    uint32_t recent                # number of the publisher of its last record under another publisher id
 
 
 cdef enum SessionState:

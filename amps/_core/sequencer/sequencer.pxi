@@ -26,6 +26,7 @@ from amps._core.journal.queue_records cimport QueueEntry
 from amps._core.journal.record cimport (
     FLAG_DERIVED_PUBLISHER,
     FLAG_UNRECORDED,
+    KIND_DECLARE_NAME,
     KIND_DECLARE_TOPIC,
     KIND_DISCONNECT,
     KIND_FIRST_CONTROL,
@@ -34,8 +35,12 @@ from amps._core.journal.record cimport (
     KIND_QUEUE_MATCHES,
     KIND_QUEUE_SUBSCRIBE,
     KIND_QUEUE_UNSUBSCRIBE,
+    KIND_REACHABLE,
+    KIND_REPLICATION_FLOW,
+    KIND_REPLICATION_VECTOR,
     KIND_SPILLED_PUBLISH,
     KIND_TRANSACTION,
+    KIND_TRANSFER_REQUEST,
     NAME_CLIENT,
     NAME_PREFIX_BYTES,
     RECORD_HEADER_BYTES,
@@ -68,7 +73,8 @@ cdef class Sequencer:
     a message that was too large for its ring. next_txid: the first transaction id to assign. publishers: {publisher id:
     highest sequence} from recovery. refused: {publisher id: first sequences of its refused transactions}, from there
     too. queues: a tuple of a LogAdapter and an object with `feeds` and `queue` of
-    amps.config.queue_topics; None: no queues.
+    amps.config.queue_topics; None: no queues. write_vector(path, pairs): writes the sequences of all publishers into a
+    file for the replication process, and returns whether it could; None: there is no such process.
     """
 
     # sessions, client names, topics, publishers
@@ -96,11 +102,19 @@ cdef class Sequencer:
     cdef readonly uint64_t durable
     cdef readonly uint64_t accepted
     cdef readonly uint64_t duplicates
+    cdef readonly uint64_t repeats  # records that an upstream of replication has sent before
     cdef readonly uint64_t fenced
+    # replication
+    cdef bint replicates
+    cdef object write_vector
+    cdef ReplicatedNames replicated_names
+    cdef PublisherMap upstreams    # the publisher ids of upstreams that had flows
+    cdef dict flows                # name of an upstream -> (transport, slot, serial) of its flow
     cdef dict refused              # publisher id -> {first sequence: None} of its refused transactions
     cdef uint64_t _refused_from_bytes  # the journal refuses records of that length or more
     cdef uint64_t acknowledged     # queue messages acknowledged in this turn, in the current ring
     cdef bint removals_recorded    # since the last deliveries were taken
+    cdef public object replication_index  # of the ring owner that replicates; None: there is none
     # the current run: records contiguous in a ring, not written yet
     cdef LogWriter run_writer
     cdef const uint8_t* run_data
@@ -111,7 +125,7 @@ cdef class Sequencer:
 
     def __init__(
         self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns, queues=None,
-        refused=None,
+        refused=None, write_vector=None,
     ):
         self.transient = transient
         self.open_spill = open_spill
@@ -119,13 +133,20 @@ cdef class Sequencer:
         self.durable = 0
         self.accepted = 0
         self.duplicates = 0
+        self.repeats = 0
         self.fenced = 0
+        self.replicates = write_vector is not None
+        self.write_vector = write_vector
+        self.replicated_names = ReplicatedNames()
+        self.upstreams = PublisherMap()
+        self.flows = {}
         self.refused = {}
         for publisher, sequences in (refused or {}).items():
             self.refused[publisher] = dict.fromkeys(sequences)
         self._refused_from_bytes = NOTHING_REFUSED
         self.acknowledged = 0
         self.removals_recorded = False
+        self.replication_index = None
         self.run_writer = None
         self.run_data = NULL
         self.run_length = 0
@@ -262,7 +283,8 @@ cdef class Sequencer:
             self.owners[name] = (index, slot, serial, user_id)
             self.names[index, slot] = name
         session.serial = serial
-        session.publisher = self._publisher(publisher_id)
+        session.is_flow = False
+        session.publisher = session.recent = self._publisher(publisher_id)
         if self.publisher_names[session.publisher] is None:
             self.publisher_names[session.publisher] = name.encode("utf-8", "surrogatepass")
         session.state = SESSION_ACTIVE
@@ -412,6 +434,8 @@ cdef class Sequencer:
         cdef bint new_topic
         cdef bint new_name
         cdef bint enters
+        if session.is_flow:
+            return take_replicated(self, record, session, state)
         if record.kind == KIND_TRANSACTION:
             return take_transaction(self, record, state)
         topic = <Topic>state.topics[record.topic_id]
@@ -492,6 +516,9 @@ cdef class Sequencer:
         record.topic_id = writer.places[topic.number].topic_id
         if record.flags & FLAG_DERIVED_PUBLISHER:
             record.sequence = record.txid
+            if self.replicates and writer is self.journal:
+                # Records of this publisher may come back from another instance after this log was lost.
+                self.publishers[publisher_of(self, session, record.publisher_id)].last_sequence = record.sequence
         record.checksum = record_checksum(record)
         self.next_txid += 1
         self.accepted += 1
@@ -564,6 +591,9 @@ cdef class Sequencer:
             self.replies.append((transport, record))
             worked = True
         self.removals_recorded = False
+        for wish in self.adapter.manager.take_wishes():
+            self.replies.append((self.replication_index, ("transfer_wanted", 0, 0, *wish)))
+            worked = True
         return worked
 
     cdef bint _write_removals(self) except -1:
@@ -585,9 +615,13 @@ cdef class Sequencer:
         """Write a record made by the core to the journal, under a topic. False: the journal cannot take it."""
         cdef LogWriter writer = self.journal
         cdef uint64_t need = align8(record.length) + topic_record_bytes(topic)
+        cdef uint32_t publisher = NO_PUBLISHER
         self.flush_run()
         if self.refuses:
             return False
+        if record.publisher_id:
+            publisher = self._publisher(record.publisher_id)
+            need += self._name_record_bytes(publisher)
         if not writer.has_room(0, need):
             if not writer.may_rotate(need):
                 self._refused_from_bytes = 0
@@ -600,6 +634,11 @@ cdef class Sequencer:
             writer.name_topic(
                 topic.number, topic.message_type, topic.name, topic.hash, self.next_txid, self.now_ns, self.durable
             )
+        if publisher != NO_PUBLISHER:
+            if self._lacks_name(publisher):
+                self._write_name(publisher)
+            record.sequence = self.next_txid
+            self.publishers[publisher].last_sequence = record.sequence
         record.position = writer.position
         record.txid = self.next_txid
         record.timestamp_ns = self.now_ns
@@ -611,6 +650,14 @@ cdef class Sequencer:
             writer.index.add(record, record.position - writer.start_position)
         writer.write(<const uint8_t*>record, align8(record.length))
         return True
+
+    def publish_decisions_as(self, str name not None):
+        """Record the decisions of queues that other instances must know under the publisher of that name, with the
+        transaction id as sequence.
+        """
+        cdef uint64_t publisher_id = publisher_id_of(name)
+        self.publisher_names[self._publisher(publisher_id)] = name.encode("utf-8", "surrogatepass")
+        self.adapter.publisher_id = publisher_id
 
     cdef int _subscribe(self, int index, TransportState state, uint32_t slot, uint32_t serial, tuple wanted) except -1:
         """Add or replace a subscription to queues; ignored if its connection has ended."""
@@ -670,6 +717,14 @@ cdef class Sequencer:
             self._disconnect(index, state, slot, serial)
         elif record.kind == KIND_SPILLED_PUBLISH:
             self._take_spill(payload, state)
+        elif record.kind == KIND_REPLICATION_FLOW:
+            (name,) = msgpack.unpackb(payload)
+            begin_flow(self, index, state, slot, serial, name)
+        elif record.kind == KIND_DECLARE_NAME:
+            declare_name(self, payload)
+        elif record.kind == KIND_REPLICATION_VECTOR:
+            (path,) = msgpack.unpackb(payload)
+            tell_vector(self, index, slot, serial, path)
         elif record.kind == KIND_QUEUE_SUBSCRIBE:
             self._subscribe(index, state, slot, serial, tuple(msgpack.unpackb(payload)))
         elif record.kind == KIND_QUEUE_UNSUBSCRIBE:
@@ -677,6 +732,13 @@ cdef class Sequencer:
             self.adapter.manager.unsubscribe(index, number, self.now_ns)
             self.replies.append((index, ("queue_ended", slot, serial, number)))
             self._tell_cursors()
+        elif record.kind == KIND_TRANSFER_REQUEST:
+            if self.adapter is not None:
+                self.adapter.manager.request(*msgpack.unpackb(payload, unicode_errors="surrogatepass"))
+        elif record.kind == KIND_REACHABLE:
+            (names,) = msgpack.unpackb(payload, unicode_errors="surrogatepass")
+            if self.adapter is not None:
+                self.adapter.manager.set_reachable(names)
         else:
             raise ValueError(f"transport {index} pushed a record of unknown kind {record.kind}")
         return 0

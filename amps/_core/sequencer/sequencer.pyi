@@ -10,7 +10,18 @@ _LogonReply = tuple[Literal["logon"], int, int, bool, int, int]
 _KickReply = tuple[Literal["kick"], int, int, str, str]
 _RefusedReply = tuple[Literal["refused"], int, int]
 _TransactionRefusedReply = tuple[Literal["transaction_refused"], int, int, int]
-Reply = _LogonReply | _KickReply | _RefusedReply | _TransactionRefusedReply
+_MalformedReply = tuple[Literal["malformed"], int, int]
+_FlowReply = tuple[Literal["replication_flow"], int, int, int, int]
+_VectorReply = tuple[Literal["replication_vector"], int, int, int, int]
+Reply = (
+    _LogonReply
+    | _KickReply
+    | _RefusedReply
+    | _TransactionRefusedReply
+    | _MalformedReply
+    | _FlowReply
+    | _VectorReply
+)
 
 class _QueueTopics(Protocol):
     """The interface of the class in amps.config.queue_topics."""
@@ -33,8 +44,10 @@ class Topic:
     def logged(self) -> bool: ...
 
 class TransportState: ...
+class ReplicatedNames: ...
 
 class Sequencer:
+    replication_index: int | None
     def __init__(
         self,
         journal: LogWriter | None,
@@ -46,6 +59,7 @@ class Sequencer:
         now_ns: int,
         queues: tuple[LogAdapter, _QueueTopics] | None = None,
         refused: Mapping[int, Iterable[int]] | None = None,
+        write_vector: Callable[[str, bytearray], bool] | None = None,
     ) -> None: ...
     @property
     def journal(self) -> LogWriter | None: ...
@@ -60,6 +74,7 @@ class Sequencer:
     @property
     def replies(self) -> list[tuple[int, Reply]]: ...
     def attach_transport(self, index: int, ring: Ring) -> None: ...
+    def publish_decisions_as(self, name: str) -> None: ...
     def topic_number(self, topic: str, message_type: str) -> int: ...
     def last_sequence(self, publisher_id: int) -> int: ...
     def refused_transactions(self) -> dict[int, list[int]]: ...
@@ -73,6 +88,8 @@ class Sequencer:
     def accepted(self) -> int: ...
     @property
     def duplicates(self) -> int: ...
+    @property
+    def repeats(self) -> int: ...
     @property
     def fenced(self) -> int: ...
     @property

@@ -80,30 +80,36 @@ cdef int take_transaction(Sequencer core, RecordHeader* transaction, TransportSt
 
 cdef uint32_t checked_group(RecordHeader* transaction, uint64_t publisher_id) except 0:
     """The number of records in the group of a transaction from a ring. Raises ValueError if the group is malformed."""
-    cdef const TransactionGroup* group = <const TransactionGroup*>(<uint8_t*>transaction + RECORD_HEADER_BYTES)
-    cdef uint8_t* at = <uint8_t*>transaction + TRANSACTION_BYTES
-    cdef uint8_t* end = at + group.bytes
-    cdef RecordHeader* record
+    cdef uint32_t count = sound_group(transaction, publisher_id)
+    if count == 0:
+        raise ValueError("a transport pushed a transaction whose group is malformed or does not add up to its length")
+    return count
+
+
+cdef uint32_t sound_group(const RecordHeader* transaction, uint64_t publisher_id) noexcept nogil:
+    """The number of records in the group of a transaction from a ring; 0: the group is malformed."""
+    cdef const TransactionGroup* group = <const TransactionGroup*>(<const uint8_t*>transaction + RECORD_HEADER_BYTES)
+    cdef const uint8_t* at = <const uint8_t*>transaction + TRANSACTION_BYTES
+    cdef const uint8_t* end = at + group.bytes
+    cdef const RecordHeader* record
     cdef uint32_t number = 0
     if (
         transaction.length != TRANSACTION_BYTES + group.bytes or group.count == 0
         or transaction.sequence > <uint64_t>-1 - (group.count - 1)
     ):
-        raise ValueError("a transport pushed a transaction whose group does not add up to its length")
+        return 0
     while at != end:
-        record = <RecordHeader*>at
+        record = <const RecordHeader*>at
         if (
             <uint64_t>(end - at) < RECORD_HEADER_BYTES or not record_parts_fit(record)
             or align8(record.length) > <uint64_t>(end - at) or not extension_fits(record)
             or record.kind != (<int>KIND_PUBLISH if number else <int>KIND_QUEUE_ACKNOWLEDGEMENT)
             or record.publisher_id != publisher_id or record.sequence != transaction.sequence + number
         ):
-            raise ValueError("a transport pushed a transaction with a malformed record")
+            return 0
         number += 1
         at += align8(record.length)
-    if number != group.count:
-        raise ValueError("a transport pushed a transaction with another number of records")
-    return number
+    return number if number == group.count else 0
 
 
 cdef int accept_transaction(

@@ -214,20 +214,23 @@ cdef class ControlPage:
         store_release(&self.data.replication.destinations, count)
 
     def destination(self, int index):
-        """One destination: (mode, acked, upgraded_at, replicated, scanned); see DestinationLine."""
+        """One destination: (mode, acked, upgraded_at, replicated, scanned, settled); see DestinationLine."""
         cdef DestinationLine* line = &self.data.destination[index]
         return (load_acquire(&line.mode), load_acquire(&line.acked), load_acquire(&line.upgraded_at),
-                load_acquire(&line.replicated), load_acquire(&line.scanned))
+                load_acquire(&line.replicated), load_acquire(&line.scanned), load_acquire(&line.settled))
 
-    def set_destination(self, int index, uint64_t mode, uint64_t acked, uint64_t upgraded_at, uint64_t scanned):
+    def set_destination(
+        self, int index, uint64_t mode, uint64_t acked, uint64_t upgraded_at, uint64_t scanned, uint64_t settled=0
+    ):
         """Replication process: set the state of a destination. Its entries of the pending table, up to `scanned`, must
-        be there. Returns True if something changed; the caller then wakes the transports.
+        be there. `settled`: any number that differs from the last one if the pending table says less than before.
+        Returns True if something changed; the caller then wakes the transports.
         """
         cdef DestinationLine* line = &self.data.destination[index]
         cdef uint64_t replicated = max(acked, upgraded_at) if mode == DESTINATION_SYNC else NOTHING_WAITS
         if (
             line.mode == mode and line.acked == acked and line.upgraded_at == upgraded_at
-            and line.replicated == replicated and line.scanned == scanned
+            and line.replicated == replicated and line.scanned == scanned and line.settled == settled
         ):
             return False
         store_release(&line.mode, mode)
@@ -235,6 +238,7 @@ cdef class ControlPage:
         store_release(&line.upgraded_at, upgraded_at)
         store_release(&line.scanned, scanned)
         store_release(&line.replicated, replicated)
+        store_release(&line.settled, settled)
         store_release(&self.data.replication.version, self.data.replication.version + 1)
         full_fence()
         return True
@@ -243,7 +247,7 @@ cdef class ControlPage:
         """Supervisor, before the fork: a destination is waited for from the beginning, if it is sync."""
         cdef DestinationLine* line = &self.data.destination[index]
         line.mode = DESTINATION_SYNC if is_sync else DESTINATION_ASYNC
-        line.acked = line.upgraded_at = line.scanned = 0
+        line.acked = line.upgraded_at = line.scanned = line.settled = 0
         line.replicated = 0 if is_sync else NOTHING_WAITS
 
     def lowest_acked(self):
@@ -463,6 +467,8 @@ cdef class InstanceView:
         """Take one reading."""
         cdef Watermarks now
         store_relaxed(&self.line.processor, processor_mark())
+        # Before the watermarks of the destinations, which are read later, in the same turn.
+        self.replication_version = load_acquire(&self.control.data.replication.version)
         cdef uint64_t consumed = load_acquire(&self.ingress.data.tail)
         if not self.has_answers():
             # The core sends answers before it frees the ring. While answers wait, the consumed position must not be
@@ -486,6 +492,7 @@ cdef class InstanceView:
             or now.transient_written != self.transient_written
             or load_acquire(&self.ingress.data.tail) != self.consumed
             or load_acquire(&self.control.data.flush.durable) != self.durable
+            or load_acquire(&self.control.data.replication.version) != self.replication_version
             or self.has_answers()
         )
 

@@ -60,7 +60,8 @@ cdef struct DestinationLine:
     uint64_t upgraded_at           # log position at the last upgrade; it is not waited for before it
     uint64_t replicated            # what acknowledgements wait for; the largest number: nothing waits for it
     uint64_t scanned               # log position up to which it is known which records it is to get
-    uint64_t unused[3]
+    uint64_t settled               # a counter: raised when the pending table says less, though no position moved
+    uint64_t unused[2]
 
 
 cdef struct ReplicationLine:
@@ -142,6 +143,7 @@ cdef class InstanceView:
     cdef readonly uint64_t journal_number
     cdef readonly uint64_t transient_number
     cdef readonly uint64_t durable
+    cdef readonly uint64_t replication_version  # of the destinations' watermarks
 
     cpdef bint moved(self)
     cpdef bint has_answers(self)
@@ -175,7 +177,7 @@ cdef class PendingTable:
     cdef int drop_outdated(self, uint64_t replicated) except -1
     cdef PendingEntry* find(self, uint64_t publisher_id) noexcept nogil
     cdef bint pending(
-        self, uint64_t publisher_id, uint64_t before, uint64_t replicated, uint64_t* sequence
+        self, uint64_t publisher_id, uint64_t before, uint64_t replicated, uint64_t* sequence, uint64_t* until
     ) noexcept nogil
 
 

@@ -110,10 +110,11 @@ cdef class PendingTable:
         return 0
 
     cdef bint pending(
-        self, uint64_t publisher_id, uint64_t before, uint64_t replicated, uint64_t* sequence
+        self, uint64_t publisher_id, uint64_t before, uint64_t replicated, uint64_t* sequence, uint64_t* until
     ) noexcept nogil:
         """Reader, after it has read `scanned` and then `replicated`: whether a publisher has a pending record before a
-        log position. sequence: that of the first one, or of an earlier record; 0 if it is not known.
+        log position. sequence: that of the first one, or of an earlier record; 0 if it is not known. until: it has none
+        any more when the watermark is there; 0 if the table must be read again after the next change.
         """
         cdef uint64_t version = load_acquire(&self.header.version)
         cdef PendingEntry* entry
@@ -123,7 +124,11 @@ cdef class PendingTable:
         cdef uint64_t found
         cdef uint64_t steps
         sequence[0] = 0
-        if version & 1 or load_acquire(&self.header.full):
+        until[0] = 0
+        if version & 1:
+            return True
+        if load_acquire(&self.header.full):
+            until[0] = before
             return True
         place = place_of(publisher_id, self.capacity)
         for steps in range(self.capacity):
@@ -141,9 +146,10 @@ cdef class PendingTable:
         if load_relaxed(&self.header.version) != version:
             sequence[0] = 0
             return True
-        if found == 0 or last < replicated:
+        if found == 0 or last < replicated or max(first, replicated) >= before:
             return False
-        return max(first, replicated) < before
+        until[0] = min(before, last + 1)
+        return True
 
     # --- Python interface: simulation and tests -------------------------------------------------------
 
@@ -154,7 +160,8 @@ cdef class PendingTable:
     def is_pending(self, uint64_t publisher_id, uint64_t before, uint64_t replicated):
         """Whether a publisher has a pending record before a position, and the sequence of the first one or 0."""
         cdef uint64_t sequence = 0
-        cdef bint found = self.pending(publisher_id, before, replicated, &sequence)
+        cdef uint64_t until = 0
+        cdef bint found = self.pending(publisher_id, before, replicated, &sequence, &until)
         return found, sequence
 
     @property

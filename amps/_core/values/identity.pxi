@@ -4,6 +4,9 @@
 # will not change: FNV-1a over the UTF-8 bytes (offset basis 0xcbf29ce484222325, prime 0x100000001b3), then the
 # 64-bit finalizer of MurmurHash3; 0 becomes 1, because 0 means EPOCH and NOW (transaction_log.md §20, items 2, 3).
 
+SERVER_NAMES = "amps-server: "
+"""How the names of a server's own publishers begin, for which no client may log on."""
+
 cdef uint64_t FNV_OFFSET = <uint64_t>0xCBF29CE484222325
 cdef uint64_t FNV_PRIME = <uint64_t>0x100000001B3
 

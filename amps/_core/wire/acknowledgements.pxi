@@ -352,5 +352,5 @@ cdef void lay_out(
     header.extension_ns = about.extension_ns
     header.searched_until = about.searched_until
     header.token = about.token
-    header.unused = 0
+    header.domain = 0
     memcpy(at + sizeof(QueueAcknowledgementHeader), entries, count * sizeof(QueueEntry))

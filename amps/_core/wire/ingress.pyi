@@ -3,6 +3,7 @@ from typing import Any
 from _typeshed import WriteableBuffer
 
 from amps._core.shm.memory import ControlPage, Ring
+from amps._core.wire.persisted import Destinations
 from amps._core.wire.topics import TopicEntry, TopicTable
 
 class LeaseTable:
@@ -75,7 +76,11 @@ class PendingTransactions:
     @property
     def awaits_durable(self) -> bool: ...
     def decide(self, consumed: int, written: int, refused: int) -> tuple[bytes, int, int] | None: ...
-    def answers(self, durable: int) -> tuple[bytearray, bool]: ...
+    @property
+    def awaited_position(self) -> int: ...
+    def answers(
+        self, durable: int, destinations: Destinations | None = None, publisher_id: int = 0
+    ) -> tuple[bytearray, bool]: ...
 NEED_MORE: int
 COMMAND: int
 RING_FULL: int

@@ -2,8 +2,9 @@
 #
 # They are kept in the order of the ring, in which they are also answered. Each goes through two steps. It is *decided*
 # when the core has read it: then it has its effect, or the core has told its refusal before. It is *durable* when the
-# log is durable up to what the core had written by then. A success is answered here: a client may have a hundred
-# thousand transactions in a second, so none of them is a Python object. Python answers the *attended* ones
+# log is durable up to what the core had written by then, and, with destinations of replication, when those that are
+# sync have acknowledged it (wire/destinations.pxi). A success is answered here: a client may have a hundred thousand
+# transactions in a second, so none of them is a Python object. Python answers the *attended* ones
 # (amps/server/transport/transacting.py): those that are refused, those with other answers besides `persisted`, and
 # those whose command id is long, or has other characters than printable ones of ASCII.
 #
@@ -13,6 +14,10 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+
+from amps._core.wire.persisted cimport WAIT_NONE, Destinations, Messages
+
+cdef uint64_t NEVER = <uint64_t>-1  # all destinations
 
 cdef enum:
     COMMAND_ID_MAX = 38
@@ -162,23 +167,51 @@ cdef class PendingTransactions:
                 return pending.command_id[: pending.command_id_bytes], pending.first, pending.last
         return None
 
-    def answers(self, uint64_t durable):
-        """The answers to transactions that are durable, in order, as frames; and whether an attended one is due next.
+    @property
+    def awaited_position(self):
+        """Log position up to which the first transaction that is decided and not answered waits; 0: there is none."""
+        return self.entry(self.answered).position if self.answered < self.decided else 0
 
-        It counts as answered.
+    cdef bint is_persisted(self, uint64_t number, uint64_t durable, Destinations destinations, uint64_t publisher_id):
+        """Whether a decided transaction is fully persisted. destinations: None = there are none."""
+        cdef Messages messages
+        messages.before = self.entry(number).position
+        if messages.before > durable:
+            return False
+        if destinations is None:
+            return True
+        messages.publisher_id = publisher_id
+        messages.derived_id = 0
+        messages.carriers = NEVER
+        messages.known_only = 0
+        return destinations.find(&messages).kind == WAIT_NONE
+
+    def answers(self, uint64_t durable, Destinations destinations=None, uint64_t publisher_id=0):
+        """The answers to transactions of a publisher that are persisted, in order, as frames; and whether an attended
+        one is due next.
+
+        It counts as answered. destinations: None = there are none.
         """
         cdef PendingTransaction* pending
         cdef uint64_t until = self.answered
         cdef uint64_t length = 0
         cdef bytearray frames
-        while until < self.decided and self.entry(until).position <= durable and not self.entry(until).attended:
+        while (
+            until < self.decided
+            and not self.entry(until).attended
+            and self.is_persisted(until, durable, destinations, publisher_id)
+        ):
             until += 1
         frames = bytearray((until - self.answered) * SUCCESS_BYTES)
         while self.answered < until:
             length += success_frame(PyByteArray_AS_STRING(frames) + length, self.entry(self.answered))
             self.answered += 1
         PyByteArray_Resize(frames, <Py_ssize_t>length)
-        if self.answered < self.decided and self.entry(self.answered).position <= durable:
+        if (
+            self.answered < self.decided
+            and self.entry(self.answered).attended
+            and self.is_persisted(self.answered, durable, destinations, publisher_id)
+        ):
             self.answered += 1
             return frames, True
         self.give_memory_back()

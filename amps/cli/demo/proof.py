@@ -15,6 +15,10 @@ import orjson
 NAMED_AT_MOST = 10
 
 
+class AcknowledgedLost(RuntimeError):
+    """A server lacks a message that it had acknowledged."""
+
+
 @dataclass
 class TopicSum:
     """Count and checksum of one topic."""

@@ -26,11 +26,18 @@ class ServerFailed(RuntimeError):
 
 
 class DemoServer:
-    """One server on one data directory; started, killed and started again on the same port."""
+    """One server on one data directory; started, killed and started again on the same port.
 
-    def __init__(self, data_directory: Path, port: int | None = None) -> None:
+    `configuration`: its configuration file, which names the same port and directory; None: embedded defaults.
+    The server gets SIGTERM when the thread that has started it ends.
+    """
+
+    def __init__(
+        self, data_directory: Path, port: int | None = None, configuration: Path | None = None
+    ) -> None:
         self.data_directory = data_directory
         self.port = port or free_port()
+        self.configuration = configuration
         self.output = data_directory.parent / f"{data_directory.name}-{OUTPUT_NAME}"
         self._process: subprocess.Popen[bytes] | None = None
         self._family: list[psutil.Process] = []  # not empty during a kill
@@ -38,7 +45,10 @@ class DemoServer:
     def start(self) -> float:
         """Start the server and wait until it is ready; return the seconds this took."""
         started = time.monotonic()
-        arguments = ["serve", "-data-directory", str(self.data_directory), "-port", str(self.port)]
+        if self.configuration is not None:
+            arguments = ["serve", str(self.configuration)]
+        else:
+            arguments = ["serve", "-data-directory", str(self.data_directory), "-port", str(self.port)]
         with self.output.open("ab") as output:
             beginning = output.tell()
             self._process = subprocess.Popen(

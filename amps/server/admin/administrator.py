@@ -9,6 +9,7 @@ from amps.config.admin import ADMIN_TRANSPORT
 from amps.server.admin.access import Access
 from amps.server.admin.instance import journal_collection, known_journals
 from amps.server.admin.queues import QueueView
+from amps.server.admin.replication import ReplicationView
 from amps.server.admin.tree import Collection, Dynamic, Group, Node, Operation, Question, Refused
 from amps.server.eventlog import EventLog
 from amps.server.services.actions.engine import AdminPath, Busy, Engine
@@ -22,6 +23,7 @@ def administrator_node(
     access: Access,
     log: EventLog,
     queues: QueueView | None,
+    replication: ReplicationView | None,
 ) -> Group:
     """The node with all operations."""
     children: dict[str, Node] = {
@@ -33,6 +35,8 @@ def administrator_node(
     }
     if queues is not None:
         children["queues"] = queues.administrator_node()
+    if replication is not None and replication.has_destinations:
+        children["replication"] = replication.administrator_node()
     if config.transaction_log is not None:
 
         async def journals() -> Collection:

@@ -12,6 +12,7 @@ from amps.journal.free_space import FreeSpace, free_space
 from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 from amps.server.admin.formats import format_time_ns
 from amps.server.admin.queues import QueueView
+from amps.server.admin.replication import ReplicationView
 from amps.server.admin.subscriptions import subscriptions_node
 from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Node, Refused
 from amps.server.services.core_requests import CoreRefused, CoreRequests
@@ -26,6 +27,7 @@ def instance_node(
     transports: TransportRequests,
     writes: WriteStatistics,
     queues: QueueView | None,
+    replication: ReplicationView | None,
 ) -> Group:
     """The node of the instance. Its properties are fixed while it runs; values of core and transports are requested
     each time.
@@ -55,6 +57,10 @@ def instance_node(
     if queues is not None:
         children["queues"] = queues.queues_node()
         children["sow"] = queues.sow_node()
+    if replication is not None:
+        children["ready"] = replication.ready_node()
+        if replication.has_destinations:
+            children["replication"] = replication.instance_node()
     return Group(dict(sorted(children.items())))
 
 

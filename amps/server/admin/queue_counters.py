@@ -7,6 +7,7 @@ is a counter; different priorities are counted by scanning the messages.
 
 import errno
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ NEVER = 2**64 - 1
 """A position or time that does not exist."""
 WALKED_BLOCKS_MAX = 1024
 """Priorities are counted among the first million messages of a queue."""
-_AVAILABLE, _LEASED, _BARRIER, _WAITING = 2, 3, 4, 8
+_AVAILABLE, _LEASED, _BARRIER, _WAITING, _ELSEWHERE = 2, 3, 4, 8, 9
 _HAS_PRIORITY = 1
 
 
@@ -62,6 +63,13 @@ def named(row: Any) -> dict[str, int]:
     return dict(zip(COUNTER_NAMES, row.item(), strict=True))
 
 
+def owned(row: Mapping[str, int]) -> int:
+    """How many active messages of a queue this instance owns. Its counters count the others in all states, so while
+    messages wait for a time or beyond the target depth, the number may be too low, but never negative.
+    """
+    return max(0, row["depth"] - row["foreign"])
+
+
 def count_priorities(path: Path, queue: int, first_block_plus_one: int) -> int:
     """How many different priorities the messages of a queue have; those without one count as one more.
 
@@ -83,7 +91,7 @@ def count_priorities(path: Path, queue: int, first_block_plus_one: int) -> int:
             break
         begin = block * BLOCK_SLOT_COUNT
         part = slots[begin : begin + min(used, BLOCK_SLOT_COUNT)]
-        active = part[numpy.isin(part["state"], (_AVAILABLE, _LEASED, _BARRIER, _WAITING))]
+        active = part[numpy.isin(part["state"], (_AVAILABLE, _LEASED, _BARRIER, _WAITING, _ELSEWHERE))]
         has_priority = active["flags"] & _HAS_PRIORITY != 0
         found.update(numpy.unique(active["priority"][has_priority]).tolist())
         without = without or not has_priority.all()

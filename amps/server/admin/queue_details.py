@@ -16,7 +16,7 @@ import numpy
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.admin.formats import format_time_ns
 from amps.server.admin.message_heads import MessageHead
-from amps.server.admin.queue_counters import COUNTERS_DTYPE, NEVER, named
+from amps.server.admin.queue_counters import COUNTERS_DTYPE, NEVER, named, owned
 
 Rows = Sequence[Sequence[Any]]
 Heads = Mapping[int, MessageHead | None]
@@ -86,7 +86,7 @@ def details_text(
         "age_of_oldest_lease": age_of_oldest_lease,
         "backlog": counters["leased"] + counters["delivered"],
         "expired_leases": counters["expired_leases"],
-        "locally_owned": counters["depth"],
+        "locally_owned": owned(counters),
         "transferred_in": counters["transferred_in"],
         "cursors": [_cursor(row, subscriptions[row[1]], heads) for row in rows if row[0] == "cursor"],
         "messages": [_message(row, heads, now_ns) for row in rows if row[0] == "message"],
@@ -124,7 +124,7 @@ def _cursor(row: Sequence[Any], subscriptions: Rows, heads: Heads) -> dict[str, 
 
 
 def _message(row: Sequence[Any], heads: Heads, now_ns: int) -> dict[str, Any]:
-    _, position, publisher, sequence, deliverable, priority, leased_to, began_ns, deliver_at_ns = row
+    _, position, publisher, sequence, deliverable, priority, leased_to, began_ns, deliver_at_ns, is_own = row
     head = heads.get(position)
     shown = {
         "txid": 0 if head is None else head.txid,
@@ -132,7 +132,7 @@ def _message(row: Sequence[Any], heads: Heads, now_ns: int) -> dict[str, Any]:
         "journal": "" if head is None else head.path,
         "deliverable": deliverable,
         "age": 0 if head is None else _age_s(now_ns, head.timestamp_ns),
-        "locally_owned": 1,
+        "locally_owned": is_own,
         "priority": priority,
     }
     if leased_to is not None:

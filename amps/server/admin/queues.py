@@ -4,7 +4,8 @@ Metrics come from counters that the core keeps in shared memory: reading them fo
 nothing. The time of a queue's oldest message is in the log, where it is looked up once for each oldest message. Only
 the `details` of a queue are requested from the core.
 
-One instance owns all messages of its queues: `owned` is the depth.
+Each message of a queue has one instance that owns it. Other instances may take messages whose owner cannot be reached,
+if that is switched on: *proxied transfer* (replication.md §14.4). It is a setting of the running core.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
 from amps.server.admin.formats import format_time_ns
 from amps.server.admin.message_heads import read_heads
-from amps.server.admin.queue_counters import NEVER, QueueCounters, count_priorities, named
+from amps.server.admin.queue_counters import NEVER, QueueCounters, count_priorities, named, owned
 from amps.server.admin.queue_details import counters_in, details_text, positions_in
 from amps.server.admin.tree import (
     Collection,
@@ -29,9 +30,6 @@ from amps.server.admin.tree import (
 )
 from amps.server.runtime import Runtime
 from amps.server.services.core_requests import CoreRefused, CoreRequests
-
-PROXIED_TRANSFER = "disabled"
-"""Whether messages are taken over whose owner cannot be reached (queues.md §16.4); it needs replication."""
 
 NS_PER_S = 10**9
 DUMP_BYTES_MAX = 100_000
@@ -78,16 +76,26 @@ class QueueView:
                 queue_id(queue): Group(
                     {
                         "disable_proxied_transfer": Operation(
-                            _disable_proxied_transfer, "no effect: messages are never taken over"
+                            partial(self._switch_proxied_transfer, number, False),
+                            "no longer take messages whose owner cannot be reached",
                         ),
                         "enable_proxied_transfer": Operation(
-                            _enable_proxied_transfer, "refused: messages cannot be taken over yet"
+                            partial(self._switch_proxied_transfer, number, True),
+                            "take messages whose owner cannot be reached; enable it on one instance only",
                         ),
                     }
                 )
-                for queue in self._queues
+                for number, queue in enumerate(self._queues)
             },
         )
+
+    async def _switch_proxied_transfer(
+        self, number: int, enabled: bool, parameters: Mapping[str, str]
+    ) -> None:
+        try:
+            await self._core.switch_proxied_transfer(number, enabled)
+        except CoreRefused as refusal:
+            raise Refused(409, str(refusal)) from None
 
     # --- metrics --------------------------------------------------------------------------------------------
 
@@ -121,8 +129,8 @@ class QueueView:
             "max_backlog": str(queue.max_backlog or 0),
             "message_type": queue.message_type,
             "next_delivery": next_delivery(row),
-            "owned": str(row["depth"]),
-            "proxied_transfer": PROXIED_TRANSFER,
+            "owned": str(owned(row)),
+            "proxied_transfer": proxied_transfer(row),
             "queue_depth": str(row["depth"]),
             "seconds_behind": "" if behind_s is None else str(behind_s),
             "target_queue_depth": str(queue.target_queue_depth or 0),
@@ -273,20 +281,8 @@ class QueueView:
             f"expired_leases {row['expired_leases']}, deferred_acks {row['deferred']}, {transactions}"
             f"seconds_behind {'?' if behind_s is None else behind_s}, "
             f"age_of_oldest_lease {oldest_lease_s(row, now_ns)}, "
-            f"proxied_transfer {PROXIED_TRANSFER}"
+            f"proxied_transfer {proxied_transfer(row)}"
         )
-
-
-async def _disable_proxied_transfer(parameters: Mapping[str, str]) -> None:
-    """Do nothing: it is always disabled."""
-
-
-async def _enable_proxied_transfer(parameters: Mapping[str, str]) -> None:
-    raise Refused(
-        501,
-        "not supported yet: taking over messages whose owner cannot be reached, which needs replication; this instance "
-        "owns all messages in its queues",
-    )
 
 
 def queue_id(queue: QueueConfig) -> str:
@@ -298,6 +294,11 @@ def oldest_lease_s(row: Mapping[str, int], now_ns: int) -> int:
     """Age of the oldest lease, in whole seconds; 0 if no message is leased."""
     began_ns = row["oldest_lease_ns"]
     return 0 if began_ns == NEVER else max(0, now_ns - began_ns) // NS_PER_S
+
+
+def proxied_transfer(row: Mapping[str, int]) -> str:
+    """Whether this instance may take messages of a queue whose owners cannot be reached."""
+    return "enabled" if row["proxied"] else "disabled"
 
 
 def next_delivery(row: Mapping[str, int]) -> str:

@@ -36,6 +36,7 @@ from amps.server.admin.instance import instance_node
 from amps.server.admin.origins import Origins, Provenance
 from amps.server.admin.pages import PAGE_HEADERS, confirmation_page, done_page, resource_page
 from amps.server.admin.queues import QueueView
+from amps.server.admin.replication import ReplicationView
 from amps.server.admin.tree import Document, Group, Leaf, Operation, Place, Question, Refused, find, snapshot
 from amps.server.eventlog import EventLog
 from amps.server.repeats import INTERVAL_S_MIN, Repeats, peer_of
@@ -77,8 +78,9 @@ class AdminServer:
         log: EventLog,
         queues: QueueView | None = None,
         now_s: Callable[[], float] = time.time,
+        replication: ReplicationView | None = None,
     ) -> None:
-        """`queues`: None if the instance has none. `now_s`: the wall clock."""
+        """`queues`, `replication`: None if the instance has none. `now_s`: the wall clock."""
         self._now_s = now_s
         self._admin = admin
         self._log = log
@@ -87,8 +89,10 @@ class AdminServer:
             {
                 "amps": Group(
                     {
-                        "administrator": administrator_node(loaded.config, core, engine, access, log, queues),
-                        "instance": instance_node(loaded, core, transports, writes, queues),
+                        "administrator": administrator_node(
+                            loaded.config, core, engine, access, log, queues, replication
+                        ),
+                        "instance": instance_node(loaded, core, transports, writes, queues, replication),
                     }
                 )
             }

@@ -84,6 +84,8 @@ class JournalRetention:
         self._current_index_path = current_index_path
         self.blockers: list[Callable[[], int]] = []
         """Each returns the number of the oldest journal that it needs; NO_JOURNAL if none."""
+        self.explain: Callable[[int], str | None] = lambda number: None
+        """explain(journal number): who still needs it, if an operator should know."""
         self.client_names: Iterable[str] = ()
         """Names of clients, for the table of publisher numbers in `clients.ack`; may grow."""
         self.refused_transactions: Callable[[], Mapping[int, Iterable[int]]] | None = None
@@ -351,7 +353,7 @@ class JournalRetention:
             self._control.first_journal_number = allowed
         path = self._entries[number].place.path
         if number >= allowed:
-            return self._wait(path, "messages in it are still needed")
+            return self._wait(path, "messages in it are still needed", self.explain(number))
         if self._control.lowest_journal_floor() <= number:
             return self._wait(path, "a replay still reads it")
         clients = self._clients
@@ -367,11 +369,14 @@ class JournalRetention:
         self._report("2C-0007", path=path)
         return True
 
-    def _wait(self, path: Path, reason: str) -> bool:
+    def _wait(self, path: Path, reason: str, holders: str | None = None) -> bool:
         self._look_again_s = time.monotonic() + WAIT_S
-        if (path, reason) != self._waiting:
-            self._waiting = path, reason
-            self._report("2C-0008", path=path, reason=reason)
+        if (path, holders or reason) != self._waiting:
+            self._waiting = path, holders or reason
+            if holders is None:
+                self._report("2C-0008", path=path, reason=reason)
+            else:
+                self._report("2C-0014", path=path, holders=holders)
         return False
 
     def _give_up(self, path: Path, reason: str) -> bool:

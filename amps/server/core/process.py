@@ -37,14 +37,16 @@ from amps._core.shm.memory import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CO
 from amps.config import ServerConfig
 from amps.journal.disk import DirectoryGone, Disk, Identity
 from amps.journal.files import JournalHeader
-from amps.journal.names import find_journals, watermark_path
+from amps.journal.names import find_journals, identity_path, watermark_path
 from amps.journal.queues_ack import LogMark
 from amps.journal.watermark import WatermarkFile
 from amps.server import remedies
 from amps.server.core.action_pins import ActionPins, begin_action_positions, watched_queues
+from amps.server.core.destination_pins import DestinationPins
 from amps.server.core.disk import WatchedDisk
 from amps.server.core.flusher import Flusher
 from amps.server.core.free_space import FreeSpaceWatch
+from amps.server.core.identity import keep_identity
 from amps.server.core.journal_files import JournalFiles, StorageFailure
 from amps.server.core.lock import DirectoryInUse, DirectoryLock, lock_directory
 from amps.server.core.older import RecoveryRefused
@@ -55,7 +57,7 @@ from amps.server.core.refusing import Refusing
 from amps.server.core.take_overs import TakeOvers
 from amps.server.core.transient_files import TransientFiles
 from amps.server.eventlog import EventLog
-from amps.server.records import control_record
+from amps.server.records import RESERVED_NAMES, control_record
 from amps.server.runtime import Runtime
 from amps.server.stopping import EXIT_STORAGE
 from amps.server.topics import TopicMatcher
@@ -86,8 +88,9 @@ class Core:
         now_ns: Callable[[], int] | None = None,
         background: bool = True,
         directories: Mapping[str, Identity] | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        """Disk, clock and threads can be replaced for the simulation; `background`: see Flusher and JournalFiles.
+        """Disk, clock, chance and threads can be replaced for the simulation; `background`: see Flusher, JournalFiles.
         `now_ns`: UNIX time; None: that of the runtime.
 
         `directories`: identities of the log's directories before the tree was restarted; they must still be there.
@@ -118,6 +121,7 @@ class Core:
         self._clock_round = 0  # a round of amps/server/advancing.py to answer; 0: none
         self._clock_position = 0  # the end of the journal at the first idle moment of that round
         self._background = background
+        self._random_bytes = random_bytes
         self._directories = dict(directories or {})
         self._had_log = directories is not None
         self._refusing: Refusing | None = None
@@ -233,6 +237,7 @@ class Core:
                 0 if expiration_s is None else now_ns - int(expiration_s * 1e9),
             )
             files.retention.start(recovered.journals, recovered.clients)
+            self._begin_replication(files, settings.journal_directory, recovered)
             journal = LogWriter(files, True)
         next_txid = max(recovered.last_txid + 1, now_ns // 1_000_000_000 * 1_000_000_000 + 1)
         transient.open_first(0, 0, next_txid)
@@ -255,7 +260,11 @@ class Core:
             began_ns,
             None if queues is None else (queues.adapter, queues.topics),
             recovered.refused,
+            write_vector if config.replicates else None,
         )
+        self.sequencer.replication_index = self._runtime.replication_index
+        if queues is not None and self._config.replicates:
+            self.sequencer.publish_decisions_as(f"{RESERVED_NAMES}{self._config.name}/queue")
         for topic_id, (topic, message_type) in enumerate(recovered.topics):
             if journal is not None and not recovered.finished:
                 journal.note_topic(self.sequencer.topic_number(topic, message_type), topic_id)
@@ -274,6 +283,22 @@ class Core:
         written = None if journal is None or self._flusher is None else self._flusher.written
         self.turns.begin(self.sequencer, self._room_in_transient_log, written, self._after_turn)
         self.sequencer.publish_watermarks(self._runtime.control)
+
+    def _begin_replication(self, files: JournalFiles, directory: Path, recovered: Recovered) -> None:
+        """Keep the identity of the log, and the journals that destinations lack. Raises OSError."""
+        config = self._config
+        begins_anew = recovered.active is None
+        if not config.replicates and not (begins_anew and identity_path(directory, config.name).exists()):
+            return
+        keep_identity(self._disk, directory, config.name, begins_anew, self._log.log, self._random_bytes)
+        if config.destinations:
+            pins = DestinationPins(
+                self._runtime.control,
+                [destination.label for destination in config.destinations],
+                files.retention.number_at,
+            )
+            files.retention.blockers.append(pins.oldest_journal)
+            files.retention.explain = pins.explain
 
     def _find_directories(self, directories: list[Path]) -> None:
         """Make the directories of the log at the first start; later check that they are the same. Raises OSError."""
@@ -577,6 +602,15 @@ def make_directory(disk: Disk, directory: Path) -> None:
         # Directories further up may be unreadable, or on file systems that cannot sync them; then they existed before.
         with contextlib.suppress(OSError):
             disk.sync_directory(parent)
+
+
+def write_vector(path: str, pairs: bytearray) -> bool:
+    """Write the sequences of all publishers into a file for the replication process. False: there is no room."""
+    try:
+        with open(path, "wb", buffering=0) as file:
+            return file.write(pairs) == len(pairs)
+    except OSError:
+        return False
 
 
 def run_core(

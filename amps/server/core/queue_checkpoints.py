@@ -19,6 +19,7 @@ from amps._core.queues.manager import (
     LogAdapter,
     copy_messages,
     deferred_acknowledgements,
+    early_transfers,
     publisher_table,
     seen_until,
 )
@@ -30,6 +31,7 @@ from amps.journal.queue_cache import (
     Kind,
     QueueCacheWriter,
     header_bytes,
+    ownerships_bytes,
     queue_bytes,
     section_bytes,
 )
@@ -50,6 +52,7 @@ class _Phase(enum.Enum):
 def entry_rules(queue: QueueConfig) -> tuple[object, ...]:
     """The settings that decide which messages enter a queue, and with which values. Others make a copy useless."""
     ordering = () if queue.ordering_key is None else (queue.ordering_key,)
+    owner = ("owner", queue.initial_owner) if queue.kind == "GroupLocalQueue" else ()
     return (
         queue.underlying_topic,
         queue.underlying_is_regex,
@@ -59,6 +62,7 @@ def entry_rules(queue: QueueConfig) -> tuple[object, ...]:
         queue.expiration_s,
         queue.expiration_model,
         *ordering,
+        *owner,
     )
 
 
@@ -160,8 +164,12 @@ class QueueCheckpoints:
                 seed = self._adapter.ordering_seed(self._number)
                 if seed is not None:
                     self._put(section_bytes(Kind.ORDERING_SEED, seed))
-            copy, width, looked_at, self._after = copy_messages(queue, self._after, self._until, slots)
+            copy, width, looked_at, self._after, ownerships = copy_messages(
+                queue, self._after, self._until, slots
+            )
             slots -= looked_at
+            if ownerships:
+                self._put(ownerships_bytes(ownerships))
             if copy:
                 self._put(section_bytes(Kind.MESSAGES, copy, width))
             if self._after == self._until:
@@ -187,6 +195,7 @@ class QueueCheckpoints:
             start.position,
             start.deferred,
             start.kept,
+            start.early,
         )
 
     def _start_of(self, number: int) -> QueueStart:
@@ -201,6 +210,7 @@ class QueueCheckpoints:
             tuple(deferred_acknowledgements(queue)),
             entry_rules(config),
             kept,
+            tuple(early_transfers(queue)),
         )
 
     def _put(self, data: bytes) -> None:

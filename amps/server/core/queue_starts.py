@@ -18,13 +18,14 @@ from amps._core.queues.manager import CopyDamaged, LogAdapter, restore_messages,
 from amps.config.model_queues import QueueConfig
 from amps.journal.files import JournalHeader
 from amps.journal.queue_cache import CachedQueue, Kind, QueueCacheDamaged, QueueCacheReader
-from amps.journal.queues_ack import QueuesAckDamaged, QueueStart, read_queues_ack
+from amps.journal.queues_ack import EarlyTransfer, QueuesAckDamaged, QueueStart, read_queues_ack
 from amps.server.core.queue_checkpoints import entry_rules
 from amps.server.core.recovery_points import RecoveryPoints, recovery_point_key
 from amps.server.eventlog import Report
 
 Key = tuple[str, str]
 Deferred = tuple[tuple[int, int, int], ...]
+Early = tuple[EarlyTransfer, ...]
 
 
 class QueueStarts:
@@ -101,6 +102,7 @@ class QueueStarts:
         begin = self._journals[0].start_position
         number: int | None = None
         lacks_seed = False
+        ownerships: dict[int, tuple[str, int, bool]] = {}
         try:
             for section in self._cache:
                 if section.kind is Kind.QUEUE:
@@ -115,13 +117,15 @@ class QueueStarts:
                 elif section.kind is Kind.ORDERING_SEED and number is not None:
                     adapter.use_ordering_seed(number, bytes(section.content))
                     lacks_seed = False
+                elif section.kind is Kind.OWNERSHIPS:
+                    ownerships = section.ownerships()
                 elif section.kind is Kind.MESSAGES and number is not None:
                     if lacks_seed:
                         raise CopyDamaged("the keys of a queue have no seed")
-                    restore_messages(queue, section.content, section.width, self._cache.publishers, begin)
+                    restore_messages(queue, section.content, section.width, self._cache.publishers, begin, ownerships)
             for number, cached in restored.items():
                 queue = adapter.manager.queues[number]
-                restore_rest(queue, cached.until, cached.deferred)
+                restore_rest(queue, cached.until, cached.deferred, cached.early)
                 queue.start_position = self._cache.mark.position
                 if cached.kept:
                     self.kept[number] = cached.kept
@@ -154,15 +158,15 @@ class QueueStarts:
         for number, config in enumerate(self._queues):
             if number in self._restored:
                 continue
-            position, deferred = self._start_of(number, config, points)
+            position, deferred, early = self._start_of(number, config, points)
             if self._journals:
                 position = max(position, self._journals[0].start_position)
             queue = adapter.manager.queues[number]
-            restore_rest(queue, max(0, position - 1), deferred)
+            restore_rest(queue, max(0, position - 1), deferred, early)
             queue.start_position = position
             self.position = min(self.position, position)
 
-    def _start_of(self, number: int, queue: QueueConfig, points: RecoveryPoints) -> tuple[int, Deferred]:
+    def _start_of(self, number: int, queue: QueueConfig, points: RecoveryPoints) -> tuple[int, Deferred, Early]:
         point = recovery_point_key(queue.recovery_point)
         known: QueueStart | CachedQueue | None
         known = (self._cached() if self._known is None else self._known).get(_key(queue))
@@ -177,7 +181,7 @@ class QueueStarts:
                 )
             elif known.kept:
                 self.kept[number] = known.kept
-            return known.position, known.deferred
+            return known.position, known.deferred, known.early
         self.news = True
         position = points.position_of(queue.recovery_point)
         if position is None:
@@ -187,7 +191,7 @@ class QueueStarts:
                 "the queue begins with all of it",
             )
             position = 0
-        return position, ()
+        return position, (), ()
 
     def _cached(self) -> dict[Key, CachedQueue]:
         found = [section.queue() for section in self._cache or () if section.kind is Kind.QUEUE]

@@ -9,6 +9,7 @@ queue_checkpoints.py).
 import mmap
 import os
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,8 @@ STEP_BYTES = 64 << 20
 PROGRESS_INTERVAL_S = 5.0
 REPORT_INTERVAL_S = 1.0
 REFUSALS_INTERVAL_S = 60.0
+NAME_PATH = 3
+"""The class of the names of paths, as in _core/journal/record.pxd."""
 NS_PER_S = 1_000_000_000
 DEFERRED_ACKS_MAX = 1_000_000
 """Number of acknowledgements that may wait for unknown messages, in all queues: 270 MB of memory."""
@@ -78,10 +81,14 @@ class EngineSettings:
     cancel_delay_max_ns: int
     target_queue_depth: int | None
     deferred_ack_expiration_ns: int
+    spans: bool
+    initial_owner: str | None
+    domain: int
 
 
-def engine_settings(queue: QueueConfig) -> EngineSettings:
-    """The engine's settings for a configured queue."""
+def engine_settings(queue: QueueConfig, replicates: bool = False, group: str = "") -> EngineSettings:
+    """The engine's settings for a configured queue of an instance, which may replicate, and of its group."""
+    is_group_local = queue.kind == "GroupLocalQueue"
     return EngineSettings(
         at_least_once=queue.semantics == "at-least-once",
         strict_leasing=queue.leasing == "strict",
@@ -100,7 +107,15 @@ def engine_settings(queue: QueueConfig) -> EngineSettings:
         cancel_delay_max_ns=round(queue.cancel_delay_max_s * NS_PER_S),
         target_queue_depth=queue.target_queue_depth,
         deferred_ack_expiration_ns=round(queue.deferred_ack_expiration_s * NS_PER_S),
+        spans=replicates and queue.kind != "LocalQueue",
+        initial_owner=queue.initial_owner if is_group_local else None,
+        domain=queue_domain(queue.domain or group) if is_group_local else 0,
     )
+
+
+def queue_domain(domain: str) -> int:
+    """The number that identifies a group local queue, among those of its name, in records of all instances (not 0)."""
+    return zlib.crc32(domain.encode("utf-8", "surrogatepass")) or 1
 
 
 def _ns(interval_s: float | None) -> int | None:
@@ -176,8 +191,9 @@ class CoreQueues:
         manager = QueueManager(
             self._arena,
             counters.view,
-            [engine_settings(queue) for queue in config.queues],
+            [engine_settings(queue, config.replicates, config.group) for queue in config.queues],
             runtime.transports,
+            config.name,
         )
         manager.limit_deferred(DEFERRED_ACKS_MAX, DEFERRED_ACKS_PER_CLIENT_MAX)
         return LogAdapter(
@@ -252,8 +268,9 @@ class CoreQueues:
             (info.number for info in journals if info.start_position <= position), default=journals[0].number
         )
         cursor = LogCursor(directory, number, 0, True)
+        cursor.learns_names = self._learn_name
         cursor.fetch()
-        cursor.skip_to(position)  # this also reads the numbers of the topics
+        cursor.skip_to(position)  # this also reads the numbers of the topics, and the names
         begin = cursor.position
         told_s = time.monotonic()
         while not rebuild(cursor, self.adapter, limit, STEP_BYTES):
@@ -273,6 +290,10 @@ class CoreQueues:
         return RecordedTopic(
             name, [self.adapter.manager.queues[n] for n in numbers], -1 if number is None else number
         )
+
+    def _learn_name(self, class_: int, name_id: int, text: bytes) -> None:
+        if class_ == NAME_PATH:
+            self.adapter.note_path(name_id, text.decode("utf-8", "surrogatepass"))
 
     def _depth(self) -> int:
         return sum(queue.live for queue in self.adapter.manager.queues)

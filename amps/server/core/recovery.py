@@ -133,7 +133,9 @@ def recover(
             f"{active.path} is the newest journal and must be uncompressed in {directory}: put it back (zstd -d "
             "restores a compressed one), or put the later ones back"
         )
-    index, refused = _add_active(disk, directory, instance_name, active, files[-1], make_index, result, report)
+    index, refused = _add_active(
+        disk, directory, instance_name, active, files[-1], make_index, result, report
+    )
     older = OlderJournals(disk, directory, archive, instance_name, report)
     # After an end-of-file record the log continues in the next file, at the end of this one.
     end = files[-1].start_position + files[-1].size if result.finished else result.position
@@ -145,7 +147,9 @@ def recover(
     result.last_txid = max(result.last_txid, older.last_txid)
     result.last_timestamp_ns = max(result.last_timestamp_ns, older.last_timestamp_ns)
     everybody = ClientsAck(
-        rows=result.clients.rows, refused={id_: list(firsts) for id_, firsts in result.clients.refused.items()}
+        rows=result.clients.rows,
+        names=result.clients.names,
+        refused={id_: list(firsts) for id_, firsts in result.clients.refused.items()},
     )
     everybody.take(summary_of(index.publishers_seen()))
     everybody.take_refused(refused)

@@ -213,6 +213,76 @@ CATALOGUE: Mapping[str, Entry] = {
     "1D-0025": Entry(
         "critical", "journal {journal} was removed and cannot be restored; its messages are lost."
     ),
+    "1D-0026": Entry(
+        "warning", "{reason}; it is made again, and the links of replication compare their logs anew."
+    ),
+    "1E-0001": Entry("info", "AMPS replication client session logon: {client}; instance {peer} at {address}."),
+    "1E-0002": Entry(
+        "warning",
+        "AMPS replication destination {destination} disconnected from {address}: {code}, {reason}; connecting again.",
+    ),
+    "1E-0003": Entry(
+        "error",
+        "replication client[{client}] validation of the replication configuration failed: {violation}",
+    ),
+    "1E-0004": Entry(
+        "info", "AMPS replication resync started for replication client: {client}, behind txid {txid}."
+    ),
+    "1E-0005": Entry("info", "AMPS transaction log replay completed for replication client: {client}."),
+    "1E-0006": Entry(
+        "error",
+        "replication client[{client}] the transactions {first} to {last} are in journals that were removed: the other "
+        "instance never gets them; compare the two instances.",
+    ),
+    "1E-0007": Entry(
+        "warning", "replication client[{client}] the message with txid {txid} is not taken: {reason}."
+    ),
+    "1E-0008": Entry(
+        "error",
+        "replication client[{client}] validation of the replication configuration failed; the log of instance {peer} "
+        "tells what to change.",
+    ),
+    "1E-0009": Entry("info", "replication client[{client}] has sent all that was missing here."),
+    "1E-0010": Entry(
+        "error",
+        "AMPS replication destination {destination} refused by the instance at {address}: {code}, {reason}; trying "
+        "again.",
+    ),
+    "1E-0011": Entry(
+        "error", "AMPS replication destination {destination} at {address} failed: {code}, {reason}; trying again."
+    ),
+    "1E-0012": Entry("info", "AMPS replication source logon: {client}; instance {peer} at {address}."),
+    "1E-0013": Entry(
+        "warning",
+        "{path} cannot be used ({reason}); destinations are asked what they have, which may take longer.",
+    ),
+    "1E-0014": Entry(
+        "warning", "{path} cannot be written ({reason}); the next start needs longer to synchronize destinations."
+    ),
+    "1E-0015": Entry("error", "a replication connection from {address} was refused: {code}, {reason}."),
+    "1E-0016": Entry("info", "AMPS replication source {client} disconnected.[[ Reason: {reason}.]]"),
+    "1E-0017": Entry(
+        "error",
+        "AMPS replication destination {destination} downgraded from sync to async due to lack of activity in past "
+        "{seconds} seconds",
+    ),
+    "1E-0018": Entry(
+        "warning", "AMPS replication destination {destination} downgraded from sync to async by an operator."
+    ),
+    "1E-0019": Entry("info", "AMPS replication destination {destination} upgraded from async to sync"),
+    "1E-0020": Entry(
+        "critical",
+        "AMPS replication destination {destination} gets no more messages, because the log cannot be read: {reason}.",
+    ),
+    "1E-0021": Entry(
+        "error",
+        "instance {peer} has transactions of this instance up to {txid}, beyond the end of this log: the storage has "
+        "lost messages that were durable. A new epoch begins, and all instances compare what they have.",
+    ),
+    "1E-0022": Entry(
+        "error",
+        "replication client[{client}] a record that was sent here is malformed and is not taken; the flow begins again.",
+    ),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"
@@ -281,6 +351,12 @@ CATALOGUE: Mapping[str, Entry] = {
         "warning", "messages for recorded topics are accepted again, after {seconds} seconds of refusing."
     ),
     "2C-0013": Entry("warning", "topic index {path} cannot be written ({reason}); replays work without it."),
+    "2C-0014": Entry(
+        "warning",
+        "journal {path} is to be removed, but destinations of replication have not acknowledged what is in it and in "
+        "later ones: {holders}. It is removed when they have; if one does not come back, remove it from the "
+        "configuration and start the server again.",
+    ),
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
     ),

@@ -35,6 +35,10 @@ class CoreRequests(Requests):
         """Have journals marked to be archived, compressed or removed, and return their numbers. Raises CoreRefused."""
         return [int(number) for number in await self.ask(verb, which)]
 
+    async def switch_proxied_transfer(self, number: int, enabled: bool) -> None:
+        """Switch whether a queue takes over messages whose owner cannot be reached. Raises CoreRefused."""
+        await self.ask("proxied transfer", number, int(enabled))
+
     async def queue(self, number: int) -> list[list[Any]]:
         """The core's rows about a queue, see `amps._core.queues.manager`. Raises CoreRefused."""
         return [row for row in await self.ask("queue", number) if isinstance(row, list)]

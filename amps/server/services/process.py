@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -32,6 +32,7 @@ from amps.server.services.core_requests import CoreRequests
 from amps.server.services.publisher import Publisher
 from amps.server.services.queue_clearing import QueueClearing
 from amps.server.services.queue_events import QueueEvents
+from amps.server.services.replication_requests import ReplicationRequests
 from amps.server.services.transport_requests import TransportRequests
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class Services:
         self._admin_sockets = admin_sockets
         self._began_s = began_s
         self._core = CoreRequests(runtime.services_requests)
+        self._replication = (
+            ReplicationRequests(runtime.services_replication) if self._config.replicates else None
+        )
         self._transports = TransportRequests([ours for _, ours in runtime.transport_requests])
         self._publisher = Publisher(self._config, runtime, log, self._failed)
         self._engine = Engine(self._config.actions, self._environment, self._clock.time_s)
@@ -87,6 +91,8 @@ class Services:
             queues=QueueClearing(self._config, self._runtime, self._publisher)
             if self._config.queues
             else None,
+            replication=self._replication,
+            uptime_s=lambda: self._clock.monotonic_s() - self._began_s,
         )
         return self._shared
 
@@ -117,13 +123,18 @@ class Services:
         self._core.begin(loop)
         self._transports.begin(loop)
         self._publisher.begin(loop)
+        if self._replication is not None:
+            self._replication.begin(loop)
         loop.add_reader(self._supervisor.fileno(), self._listen)
         if self._config.admin is not None:
             # Imported here: only this process, and only if it is configured, needs an HTTP server.
             from amps.server.admin.queues import QueueView
+            from amps.server.admin.replication import ReplicationView
             from amps.server.admin.server import AdminServer
 
             queues = QueueView(self._config, self._runtime, self._core) if self._config.queues else None
+            replication = ReplicationView(self._config, self._runtime, self._replication)
+            replication.begin(loop)
             self._admin = AdminServer(
                 self._loaded,
                 self._config.admin,
@@ -134,6 +145,7 @@ class Services:
                 self._log,
                 queues,
                 self._clock.time_s,
+                replication,
             )
             await self._admin.start(self._admin_sockets)
         self._beat()
@@ -166,9 +178,11 @@ class Services:
         except Exception:
             self._failed(traceback.format_exc())
 
-    def _happened(self, kind: str, which: str = "") -> "asyncio.Future[str | None] | None":
+    def _happened(
+        self, kind: str, which: str = "", variables: Mapping[str, str] | None = None
+    ) -> "asyncio.Future[str | None] | None":
         try:
-            return self._engine.happened(kind, which)
+            return self._engine.happened(kind, which, variables)
         except Busy:
             self._log.log("29-0006", event=f"{kind} {which}".strip())
             return None
@@ -226,6 +240,9 @@ class Services:
             self._begin(self._run_shutdown())
         elif what == "signal":
             self._happened("signal", rest[0])
+        elif what == "replication event":
+            # The kind is the name of the module without its beginning; the replication process sets the variables.
+            self._happened(rest[0], variables=rest[1])
         elif what == "clock":
             self._begin(self._pass_clock(rest[0]))
         elif what == "switch":

@@ -106,15 +106,20 @@ def _bound(family: int, address: tuple[str, int], dual: bool) -> socket.socket:
     return listening
 
 
-def tls_context(tls: TlsConfig) -> ssl.SSLContext:
-    """The server side of TLS as configured (operations.md §3). Raises OSError, ssl.SSLError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    wanted = [version for version in tls.protocols if version in _VERSIONS]
+def limit_versions(context: ssl.SSLContext, protocols: tuple[str, ...]) -> None:
+    """Allow only some versions of TLS."""
+    wanted = [version for version in protocols if version in _VERSIONS]
     context.minimum_version = min(_VERSIONS[version] for version in wanted)
     context.maximum_version = max(_VERSIONS[version] for version in wanted)
     for version, option in _OFF.items():
         if version not in wanted:
             context.options |= option
+
+
+def tls_context(tls: TlsConfig) -> ssl.SSLContext:
+    """The server side of TLS as configured (operations.md §3). Raises OSError, ssl.SSLError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    limit_versions(context, tls.protocols)
     if tls.ciphers:
         context.set_ciphers(tls.ciphers)
     # An encrypted key is an error; without a password given here OpenSSL would ask for one on the terminal.

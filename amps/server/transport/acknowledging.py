@@ -346,7 +346,7 @@ class Acknowledging:
     async def _tell_persisted(self, command: Command, accepted: _Accepted) -> None:
         header = accepted.header
         await command.consumed()
-        await command.durable(self._worker.core.written())
+        await command.persisted(self._worker.core.written())
         self._connection.acknowledge(
             "persisted", header.get("cmd_id"), seq=accepted.sequence or None, **_query_id(header)
         )

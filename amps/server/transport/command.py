@@ -153,6 +153,10 @@ class Command:
         """Wait until the journal is durable up to a log position."""
         return self.until(partial(self._worker.core.when_durable, position))
 
+    def persisted(self, position: int) -> Awaitable[None]:
+        """Wait until all messages of this client before a log position are fully persisted."""
+        return self.until(partial(self._worker.persisted.when_persisted, self._connection, position))
+
     def looked_up(self, make: Callable[[JournalView], Search]) -> Awaitable[None]:
         """Wait for the end of a lookup in the journal, if there is a journal."""
         return self.until(partial(self._worker.feeds.look_up, make, self._connection))

@@ -109,7 +109,7 @@ class Commands:
         if "completed" in wanted:
             connection.acknowledge("completed", command_id)
         if "persisted" in wanted:
-            await command.durable(worker.core.written())
+            await command.persisted(worker.core.written())
             # The publishes' own acknowledgements come first, whatever their interval.
             connection.acks.advance(worker.core, worker.now_s(), force=True)
             connection.acknowledge("persisted", command_id)

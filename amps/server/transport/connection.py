@@ -316,7 +316,10 @@ class Connection(Session, asyncio.BufferedProtocol):
     def ready(self, derived_id: int, user: bytes, interval_s: float) -> None:
         """Enter the phase READY after a logon. `user`: the identity as it stands inside the quotes of a header."""
         self.phase = Phase.READY
-        self.acks = PublisherAcks(self.ingress, self, interval_s)
+        self.acks = PublisherAcks(
+            self.ingress, self, interval_s, self.publisher_id, self.worker.persisted.destinations
+        )
+        self.derived_id = derived_id
         # With tracing every publish goes through Python, which logs it.
         self.ingress.log_on(
             self.message_type,

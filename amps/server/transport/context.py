@@ -13,6 +13,7 @@ from amps.server.shared.filters import FilterCompiler
 from amps.server.topics import TopicMatcher
 from amps.server.transport.ack_schedule import AckSchedule
 from amps.server.transport.feeds import Feeds
+from amps.server.transport.persisted_waits import PersistedWaits
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queues import Queues
 from amps.server.transport.session import TransactionAnswers
@@ -38,6 +39,7 @@ class WorkerContext(Protocol):
     topics: TopicTable
     filters: FilterCompiler
     core: CoreLink
+    persisted: PersistedWaits
     ack_schedule: AckSchedule
     publishers: Publishers
     feeds: Feeds

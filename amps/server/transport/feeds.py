@@ -9,8 +9,9 @@ No subscription is brought to a place in a single step, which could be long. A c
 (shared_feeds.py), and a replay that has caught up remains a replay until the tailer that it is to join has caught up.
 
 A replay is in one place: in the deque of runnable replays, at the watermark until that moves, in `_unread` while its
-client does not read, in `_later` until a certain time, with the threads that read the log from the disk, or paused. The
-replay's *ticket* marks the newest of its entries; older entries are skipped. Only runnable replays cost time in a turn.
+client does not read, in `_later` until a certain time, with the threads that read the log from the disk, held until the
+destinations of replication have its next message, or paused. The replay's *ticket* marks the newest of its entries;
+older entries are skipped. Only runnable replays cost time in a turn.
 """
 
 import heapq
@@ -19,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from amps._core.delivery.delivery import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED
+from amps._core.delivery.delivery import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_HELD, REPLAY_UNFINISHED
 from amps._core.journal.reader import LogDamaged, LogDirectory, LogUnreadable
 from amps._core.wire.topics import TopicTable
 from amps.config import ServerConfig
@@ -30,8 +31,10 @@ from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
 from amps.server.shared.journal_view import JournalView, make_journal_view
 from amps.server.shared.read_ahead import ReadAhead
+from amps.server.transport.bookmark_trail import BookmarkTrail
 from amps.server.transport.bookmarks import BookmarkRange
 from amps.server.transport.journal_pages import JournalPages
+from amps.server.transport.persisted_waits import PersistedWaits
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.searches import Search, Searches
 from amps.server.transport.session import Place, Session, Subscription
@@ -60,6 +63,7 @@ class Feeds:
         runtime: Runtime,
         topics: TopicTable,
         core: CoreLink,
+        persisted: PersistedWaits,
         log: EventLog,
         evaluations: EvaluationContexts,
         schedule: Callable[[], None],
@@ -71,6 +75,7 @@ class Feeds:
         to the event loop. `call_soon`: of the event loop, from any thread.
         """
         self._core = core
+        self._persisted = persisted
         self._log = log
         self._clock = runtime.clock
         self._schedule = schedule
@@ -241,6 +246,9 @@ class Feeds:
         if state == REPLAY_DUE_LATER:
             self._run_later(replay, replay.due_ns, clocks)
             return False
+        if state == REPLAY_HELD:
+            self._wait_for_destination(replay, clocks)
+            return False
         if state == REPLAY_UNFINISHED:
             self._replays.append((replay, ticket))
             return True
@@ -273,6 +281,31 @@ class Feeds:
             if wait_ns < 0:
                 self._settled.ask(clocks)
             self._run_later(replay, clocks.now_ns + max(wait_ns, SETTLING_NS), clocks)
+
+    def _wait_for_destination(self, replay: Replay, clocks: Clocks) -> None:
+        """Let a replay wait until the destinations have its next message, or until conflation has a message to send."""
+        self._end_wait(replay)
+        replay.ticket += 1
+        ticket = replay.ticket
+        publisher_id, position, carriers = replay.awaited
+
+        def go_on() -> None:
+            replay.held_by = None
+            if ticket == replay.ticket and replay.members:
+                self._queue(replay)
+                self._schedule()
+
+        replay.held_by = self._persisted.when_acknowledged(
+            replay.connection, publisher_id, position, go_on, carriers=carriers
+        )
+        if replay.held_by is not None and replay.held_until_ns is not None:
+            wait_ns = max(replay.held_until_ns - clocks.unix_ns, 0)
+            self._run_later(replay, clocks.now_ns + wait_ns, clocks)
+
+    def _end_wait(self, replay: Replay) -> None:
+        if replay.held_by is not None:
+            self._persisted.give_up(replay.connection, replay.held_by)
+            replay.held_by = None
 
     def _run_later(self, replay: Replay, when_ns: int, clocks: Clocks) -> None:
         """Run a replay at that monotonic time or earlier, wherever it is then. Only the earliest time is noted."""
@@ -363,7 +396,9 @@ class Feeds:
 
     def _replay_from(self, subscription: Subscription, start: Start) -> Replay:
         """Make a replay for a single subscription; the caller has to make it runnable."""
-        replay = Replay([subscription], start, self._evaluations, self._topic_indexes)
+        replay = Replay(
+            [subscription], start, self._evaluations, self._topic_indexes, self._persisted.destinations
+        )
         subscription.place = Place.REPLAY
         self._replay_of[subscription] = replay
         return replay
@@ -373,6 +408,8 @@ class Feeds:
         replay = self._replay_of.pop(subscription, None)
         if replay is not None:
             replay.leave(subscription)
+            if not replay.members:
+                self._end_wait(replay)
 
     def _leave_to_replay(self, subscription: Subscription) -> Replay:
         """Move a bookmark subscription from a shared tailer or replay to a replay of its own, at its position."""
@@ -453,6 +490,7 @@ class Feeds:
             and existing.bookmark is not None
             and (found is None or found.bounds is None)
             and not (replacement.has_own_terms or replacement.paused or completes)
+            and not (replacement.options.fully_durable and self._persisted.destinations is not None)
         )
         if feed is not None and stays:
             feed.replace(existing, replacement)
@@ -469,6 +507,8 @@ class Feeds:
                 existing.bookmark is not None and found.cursor.position <= start.cursor.position
             )
             start = Start(start.cursor, start.bookmark, found.bounds) if goes_on else found
+            if not goes_on:
+                existing.held_from = None
         if not existing.wants_persisted:
             existing.persisted_sent = start.bookmark
         existing.become(replacement)
@@ -550,11 +590,19 @@ class Feeds:
 
     def _send_persisted_of(self, subscription: Subscription) -> None:
         bookmark = None
+        position: int | None = None
         replay = self._replay_of.get(subscription)
         if replay is not None:
-            bookmark = replay.last_bookmark
+            bookmark, position = replay.last_bookmark, replay.tailer.position
         elif subscription.place is Place.DURABLE:
-            bookmark = self._durable.last_bookmark
+            bookmark, position = self._durable.last_bookmark, self._durable.position
+        destinations = self._persisted.destinations
+        if destinations is not None:
+            if subscription.trail is None:
+                subscription.trail = BookmarkTrail()
+            if bookmark is not None and position is not None:
+                subscription.trail.note(position, bookmark)
+            bookmark = subscription.trail.take(min(destinations.replicated, self._core.durable()))
         if bookmark is not None and bookmark != subscription.persisted_sent and bookmark[0]:
             subscription.persisted_sent = bookmark
             subscription.connection.acknowledge(

@@ -2,10 +2,16 @@
 
 The core decides about names, for all transports. Input is held until the core has answered, and until the last sequence
 in its answer is durable: a publisher forgets messages that the server acknowledges.
+
+So with destinations of replication, the answer has two numbers (replication.md 25.36): `seq` is the sequence up to
+which all messages are fully persisted, and `bookmark` has the highest one in the log. It takes a moment after a start
+until it is known which records the destinations are to get. If that takes long, the answer says less than is persisted:
+then the publisher keeps more messages than it must.
 """
 
 import json
 from collections.abc import Callable
+from functools import partial
 
 from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.records import KIND_LOGON, NAME_BYTES_MAX, RESERVED_NAMES, control_record
@@ -16,6 +22,8 @@ from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, parse_logon_options
 from amps.server.transport.session import Phase, Session
 from amps.version import WIRE_VERSION
+
+KNOWN_WAIT_S = 2.0
 
 
 class Logon:
@@ -90,7 +98,9 @@ class Logon:
         if max(len(client_name.encode()), len(decision.identity.encode())) > NAME_BYTES_MAX:
             raise CommandFailure("auth failure", "the client name or user name is too long")
         if client_name.startswith(RESERVED_NAMES):
-            raise CommandFailure("auth failure", f"names that begin with '{RESERVED_NAMES}' are the server's own")
+            raise CommandFailure(
+                "auth failure", f"names that begin with '{RESERVED_NAMES}' are the server's own"
+            )
         connection.identity = decision.identity
         connection.message_type = message_type
         connection.client_version = text_of(header, "version")
@@ -116,6 +126,7 @@ class Logon:
         await command.durable(journal_position)
         connection.publisher_id = publisher_id(name)
         connection.logged_sequence = last_sequence
+        persisted = await self._persisted_sequence(command, last_sequence, journal_position)
         user = json.dumps(connection.identity, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
         connection.ready(derived_publisher_id(name, worker.config.name), user, options.ack_conflation_s)
         self._tell_others(name)
@@ -126,7 +137,7 @@ class Logon:
             auth_id=connection.identity,
             name_hash=connection.publisher_id,
             version=connection.client_version,
-            last_acked=last_sequence,
+            last_acked=persisted,
             last_logged=last_sequence,
             correlation_id=connection.correlation_id,
         )
@@ -135,11 +146,43 @@ class Logon:
                 "processed",
                 header.get("cmd_id"),
                 client_name=name,
-                seq=last_sequence,
+                seq=persisted,
                 bookmark=f"{connection.publisher_id}|{last_sequence}|",
                 version=WIRE_VERSION,
                 reason=accepted_because,
             )
+
+    async def _persisted_sequence(self, command: Command, last_sequence: int, journal_position: int) -> int:
+        """The sequence up to which the publisher's messages before a log position are fully persisted."""
+        destinations = self._worker.persisted.destinations
+        if destinations is None or last_sequence == 0:
+            return last_sequence
+        await command.until(partial(self._when_known, journal_position))
+        publisher = self._connection.publisher_id
+        return destinations.persisted_sequence(publisher, last_sequence, journal_position)
+
+    def _when_known(self, position: int, known: Callable[[], None]) -> None:
+        """Call `known` when it is known which records before a log position the destinations are to get, or after
+        KNOWN_WAIT_S.
+        """
+        connection, worker = self._connection, self._worker
+
+        def in_time() -> None:
+            if token is not None:
+                timer.cancel()
+            known()
+
+        def too_late() -> None:
+            if token is not None:
+                worker.persisted.give_up(connection, token)
+            known()
+
+        token: int | None = None
+        token = worker.persisted.when_acknowledged(
+            connection, connection.publisher_id, position, in_time, known_only=True
+        )
+        if token is not None:
+            timer = worker.clock.call_later(worker.loop, KNOWN_WAIT_S, too_late)
 
     def _expect_answer(self, answered: Callable[[tuple[bool, int, int]], None]) -> None:
         self._answered = answered

@@ -122,9 +122,7 @@ class Conflating:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The checked options of one command. Options that have no effect without a SOW are accepted, and so is
-    `fully_durable`: without synchronous replication, messages that are durable here are durable everywhere.
-    """
+    """The checked options of one command. Options that have no effect without a SOW are accepted."""
 
     replace: bool = False
     bookmark: bool = False
@@ -132,6 +130,7 @@ class Options:
     oof: bool = False
     non_regex_topic: bool = False
     live: bool = False
+    fully_durable: bool = False
     bookmark_not_found: str = "now"
     pause: bool = False
     resume: bool = False
@@ -246,6 +245,7 @@ def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) 
         bookmark="bookmark" in found,
         timestamp="timestamp" in found,
         oof="oof" in found,
+        fully_durable="fully_durable" in found,
         non_regex_topic="non_regex_topic" in found,
         live="live" in found and bookmark,
         bookmark_not_found=not_found,

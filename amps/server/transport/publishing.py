@@ -3,7 +3,6 @@
 Persisted acknowledgements of numbered messages are conflated (publisher_acks.py); all others answer one command.
 """
 
-
 from amps._core.wire import ingress as inbound
 from amps._core.wire.topics import TopicEntry
 from amps.server.topics import RESERVED_PREFIX
@@ -103,7 +102,10 @@ class Publishing:
                 connection.acknowledge("persisted", command_id, **extra)
 
             def consumed() -> None:
-                worker.core.when_durable(worker.core.written() if logged else 0, stored)
+                if logged:
+                    worker.persisted.when_persisted(connection, worker.core.written(), stored)
+                else:
+                    stored()
 
             worker.core.when_consumed(position, consumed)
 

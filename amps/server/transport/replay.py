@@ -9,6 +9,10 @@ Subscriptions that were paused at the same place and are resumed by one command 
 sent in the order of the log, each once, with the ids of all its subscriptions. A ReplayTailer handles a range, a rate,
 conflation and a limit on the number of messages. A subscription that these restrict permanently never joins a group.
 
+With destinations of replication, a fully durable subscription is a replay for ever. When it has come to the end of the
+log, it waits at each message that a sync destination lacks. Each has its own place, because a subscription that is held
+must not hold up the subscriptions to other topics.
+
 In journals with a topic index a replay steps from one record that it may need to the next (topic_indexes.py).
 """
 
@@ -29,6 +33,7 @@ from amps._core.delivery.delivery import (
 )
 from amps._core.journal.reader import LogCursor, LogUnreadable
 from amps._core.journal.search import read
+from amps._core.wire.persisted import Destinations
 from amps._core.wire.topics import TopicEntry
 from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.transport.options import Rate
@@ -62,19 +67,22 @@ class Replay:
         start: Start,
         evaluations: EvaluationContexts,
         indexes: TopicIndexes | None,
+        destinations: Destinations | None = None,
     ) -> None:
         """Several members must have the same terms, which may include a rate only. `indexes` None: no journal has a
-        topic index.
+        topic index. `destinations` None: there is no replication.
         """
         self.members = members
         self.connection = members[0].connection
         self.paused = False
         self.ticket = 0  # of its newest entry in Feeds; entries with older tickets are void
+        self.held_by: int | None = None
+        """The token of its wait for a destination (persisted_waits.py)."""
         self.wakes_at_ns = 0  # latest monotonic time of the next run; 0 = none
         self._window = ReadWindow()
         self._evaluations = evaluations
         self.group = Group(self._routes)
-        self._terms = make_tailer(members[0], start, self.group, evaluations)
+        self._terms = make_tailer(members[0], start, self.group, evaluations, destinations)
         self.tailer: JournalTailer = self._terms or JournalTailer(start.cursor, self.group, *start.bookmark)
         self._stepping = None if indexes is None else Stepping(self.tailer, start.bounds, indexes)
 
@@ -104,6 +112,8 @@ class Replay:
         """Whether its members may join the live or durable group when they have caught up."""
         if self._terms is None:
             return True
+        if self._terms.destinations is not None:
+            return False
         bounds = self._terms.bounds
         return not self.members[0].has_own_terms and (bounds is None or (bounds.begun and not bounds.has_end))
 
@@ -112,7 +122,10 @@ class Replay:
         """Whether it can be combined with other replays at the same place."""
         terms = self._terms
         return terms is None or (
-            terms.bounds is None and terms.conflation is None and self.members[0].messages_max is None
+            terms.bounds is None
+            and terms.destinations is None
+            and terms.conflation is None
+            and self.members[0].messages_max is None
         )
 
     @property
@@ -138,6 +151,14 @@ class Replay:
         assert self._terms is not None
         assert self._terms.pace is not None
         return self._terms.pace.due_ns
+
+    @property
+    def awaited(self) -> tuple[int, int, int]:
+        """The message at which a run that returned REPLAY_HELD ended: publisher, log position behind it, and the
+        destinations that are waited for.
+        """
+        assert self._terms is not None
+        return self._terms.awaited
 
     @property
     def held_until_ns(self) -> int | None:
@@ -214,6 +235,8 @@ class Replay:
             due = min((m.completed_at for m in self.members if m.completed_at is not None), default=None)
             stop = limit if due is None else min(limit, due)
             state = self._advance(stop, clocks)
+            if state == REPLAY_REACHED and self.tailer.position >= limit:
+                self._end_history()
             if state in (REPLAY_REACHED, REPLAY_ENDED):
                 self._settle()
             if state == REPLAY_ENDED:
@@ -222,6 +245,14 @@ class Replay:
                 self._complete(due)
                 continue
             return state
+
+    def _end_history(self) -> None:
+        """Hold back what comes after the end of the log, for a fully durable subscription that gets there first."""
+        if self._terms is not None and self._terms.destinations is not None:
+            member = self.members[0]
+            if member.held_from is None:
+                member.held_from = self.tailer.position
+                self._terms.hold_from(member.held_from)
 
     def _advance(self, stop: int, clocks: Clocks) -> int:
         output = self.connection.output
@@ -253,15 +284,21 @@ class Replay:
 
 
 def make_tailer(
-    subscription: Subscription, start: Start, group: Group, evaluations: EvaluationContexts
+    subscription: Subscription,
+    start: Start,
+    group: Group,
+    evaluations: EvaluationContexts,
+    destinations: Destinations | None,
 ) -> ReplayTailer | None:
     """Make a tailer for the terms of a subscription; None if it has none."""
     options = subscription.options
+    waits_for = destinations if options.fully_durable else None
     if (
         start.bounds is None
         and options.rate is None
         and options.conflating is None
         and subscription.messages_max is None
+        and waits_for is None
     ):
         return None
     pace = conflation = None
@@ -272,5 +309,13 @@ def make_tailer(
         evaluation = evaluations.of_type(subscription.connection.message_type)
         conflation = Conflation(evaluation, options.conflating.paths, options.conflating.interval_s)
     return ReplayTailer(
-        start.cursor, group, *start.bookmark, start.bounds, pace, conflation, subscription.messages_max
+        start.cursor,
+        group,
+        *start.bookmark,
+        start.bounds,
+        pace,
+        conflation,
+        subscription.messages_max,
+        waits_for,
+        subscription.held_from,
     )

@@ -28,6 +28,7 @@ from amps.config import TransportConfig
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.eventlog import EventLog
 from amps.server.security import SwitchableAuthenticator, SwitchableEntitlement
+from amps.server.transport.bookmark_trail import BookmarkTrail
 from amps.server.transport.options import Options, RateKind
 from amps.server.transport.publisher_acks import PublisherAcks
 
@@ -138,6 +139,7 @@ class Session(ABC):
         self.correlation_id = ""
         self.address = ""
         self.publisher_id = 0
+        self.derived_id = 0  # of its messages without a sequence
         self.logged_sequence = 0  # the last sequence that the core knew at the logon
         self.subscriptions: dict[str, Subscription] = {}
         self.leases: LeaseTable | None = None  # the queue messages that it holds; None: it has had none
@@ -316,6 +318,10 @@ class Subscription:
     # periodic persisted acknowledgements of bookmark subscriptions
     wants_persisted: bool = False
     persisted_sent: tuple[int, int] = (0, 0)
+    trail: BookmarkTrail | None = None
+    """Where it was, with destinations of replication."""
+    held_from: int | None = None
+    """Log position at which its history ended, if it is fully durable: later messages wait for destinations."""
     queues: tuple[int, ...] = ()
     queue_number: int | None = None
     number: int = 0

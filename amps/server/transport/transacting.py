@@ -21,7 +21,12 @@ from functools import partial
 
 from amps._core.wire import ingress as inbound
 from amps._core.wire.framing import parse_header
-from amps._core.wire.ingress import ENTRIES_PER_RECORD_MAX, TRANSACTION_PUBLISHES_MAX, AckList
+from amps._core.wire.ingress import (
+    ENTRIES_PER_RECORD_MAX,
+    TRANSACTION_PUBLISHES_MAX,
+    AckList,
+    PendingTransactions,
+)
 from amps._core.wire.topics import TopicEntry
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
 from amps.server.shared.journal_view import JournalView
@@ -69,7 +74,10 @@ class Transacting:
         self._worker = worker
         self._refused: deque[int] = deque()  # first sequences, in ring order
         self._undecided: deque[_Attended] = deque()  # the core has not read them, as far as is known
-        self._decided: deque[_Attended] = deque()  # not durable yet
+        self._decided: deque[_Attended] = deque()  # not persisted yet
+        self._waits_for = (
+            0  # log position up to which it waits for a destination of replication; 0: it does not
+        )
 
     # --- the command ------------------------------------------------------------------------------------------
 
@@ -241,15 +249,35 @@ class Transacting:
         pending = self._connection.ingress.transactions
         if pending is None:
             return False
-        while (told := pending.decide(consumed, written, self._refused[0] if self._refused else 0)) is not None:
+        while (
+            told := pending.decide(consumed, written, self._refused[0] if self._refused else 0)
+        ) is not None:
             self._decide(*told)
+        connection = self._connection
+        destinations = self._worker.persisted.destinations
         while True:
-            frames, attended = pending.answers(durable)
+            frames, attended = pending.answers(durable, destinations, connection.publisher_id)
             if frames:
-                self._connection.send_frames(frames)
+                connection.send_frames(frames)
             if not attended:
-                return len(pending) > 0
+                return len(pending) > 0 and not (destinations is not None and self._waits(pending, durable))
             self._answer("persisted", self._decided.popleft())
+
+    def _waits(self, pending: PendingTransactions, durable: int) -> bool:
+        """Whether only a destination of replication is waited for: `expect` is called when it has what it needs."""
+        if pending.undecided or pending.awaited_position > durable:
+            return False
+        if self._waits_for != pending.awaited_position:
+            connection, self._waits_for = self._connection, pending.awaited_position
+            token = self._worker.persisted.when_acknowledged(
+                connection, connection.publisher_id, self._waits_for, self._went_on
+            )
+            return token is not None
+        return True
+
+    def _went_on(self) -> None:
+        self._waits_for = 0
+        self.expect()
 
     def _decide(self, command_id: bytes, first: int, last: int) -> None:
         """Note that the core has decided about a transaction which is answered here."""

@@ -44,6 +44,7 @@ from amps.server.transport.allocation import keep_chunk_memory
 from amps.server.transport.connection import Connection, now_name_number
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED
 from amps.server.transport.feeds import Feeds
+from amps.server.transport.persisted_waits import PersistedWaits, make_destinations
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queue_filters import QueueFilters
 from amps.server.transport.queues import Queues
@@ -108,7 +109,8 @@ class Worker:
             self._subscription_list = SubscriptionList(channel, self._connections.values)
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
         self.turns = Turns(self.core, runtime.transport_wake_ups[index], self._work, self._failed)
-        self.ack_schedule = AckSchedule(self.core, self.schedule, self.clock)
+        self.persisted = PersistedWaits(self.core, make_destinations(config, runtime), self.schedule)
+        self.ack_schedule = AckSchedule(self.core, self.persisted, self.schedule, self.clock)
         self.transacting: dict[TransactionAnswers, None] = {}
         types = make_message_types(config.message_types.values())
         self.publishers = Publishers(runtime, index)
@@ -124,6 +126,7 @@ class Worker:
             runtime,
             self.topics,
             self.core,
+            self.persisted,
             log,
             self._evaluations,
             self.schedule,
@@ -296,6 +299,7 @@ class Worker:
         connection.listener.pool.forget(connection)
         self.publishers.forget(connection.slot)
         self.ack_schedule.forget(connection)
+        self.persisted.forget(connection)
         self.transacting.pop(connection.commands.transacting, None)
         self.feeds.forget(connection)
         self.queues.forget(connection)
@@ -345,6 +349,7 @@ class Worker:
             self._answer_transactions()
         core.push_waiting()
         core.run_waiting()
+        self.persisted.run()
         more = self.queues.run()
         more |= self.feeds.run()
         if self.ack_schedule:
@@ -354,6 +359,7 @@ class Worker:
         # The core itself knows of deliveries of queues that wait for the durable watermark.
         if (
             core.durable_awaited
+            or self.persisted.durable_awaited
             or self.ack_schedule.durable_awaited
             or self.feeds.durable_awaited
             or any(one.awaits_durable for one in self.transacting)

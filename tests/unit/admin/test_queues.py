@@ -377,14 +377,15 @@ def test_queues_are_sow_entries(two: Queued) -> None:
     assert two.rows("instance/sow/a%2Fb!json") == [ab]
 
 
-def test_proxied_transfer_cannot_be_enabled(two: Queued) -> None:
-    """queues.md §16.4: disabled by default; enabling it is refused, since the feature does not exist yet."""
+def test_proxied_transfer_is_switched_by_the_core(two: Queued) -> None:
+    """queues.md §16.4: disabled by default; the core may refuse it."""
     path = "administrator/queues/a%2Fb!json"
     assert [row["proxied_transfer"] for row in two.rows("instance/queues")] == ["disabled", "disabled"]
-    refusal = two.get(f"{path}/enable_proxied_transfer", 501)
-    assert "not supported yet: taking over messages" in refusal
-    assert two.metrics("a%2Fb!json")["proxied_transfer"] == "disabled"
+    two.get(f"{path}/enable_proxied_transfer")
     two.get(f"{path}/disable_proxied_transfer")
+    assert two.admin.core.asked[-2:] == [("proxied transfer", [0, 1]), ("proxied transfer", [0, 0])]
+    two.admin.core.refusal = "the queue is one of this instance alone"
+    assert two.admin.core.refusal in two.get(f"{path}/enable_proxied_transfer", 409)
     two.get("administrator/queues/none!json/enable_proxied_transfer", 404)
 
 

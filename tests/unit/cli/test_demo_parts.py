@@ -9,7 +9,7 @@ import pytest
 from amps.cli.demo import flights as flights_module
 from amps.cli.demo.flights import FlightsMissing, load
 from amps.cli.demo.proof import Ledger, compare
-from amps.cli.demo.run import kill_points
+from amps.cli.demo.single import kill_points
 
 TABLE = """year,dep_time,carrier,tailnum,time_hour
 2013,517,UA,N14228,2013-01-01T10:00:00Z

@@ -210,12 +210,6 @@ def test_errors_name_the_fault_and_the_cure(inner: str, path: str, text: str) ->
             "views",
         ),
         (
-            "<Replication><Destination><Name>d</Name><SyncType>sync</SyncType>"
-            "<Topic><Name>t</Name><MessageType>json</MessageType></Topic>"
-            "<Transport><Type>amps-replication</Type><InetAddr>h:1</InetAddr></Transport></Destination></Replication>",
-            "replication",
-        ),
-        (
             "<Actions><Action><On><Module>amps-action-on-startup</Module></On>"
             "<Do><Module>amps-action-do-compact-sow</Module></Do></Action></Actions>",
             "SOW topics",
@@ -225,10 +219,6 @@ def test_errors_name_the_fault_and_the_cure(inner: str, path: str, text: str) ->
         (
             f"<Transports>{TCP.format('<TransportFilter><Module>m</Module></TransportFilter>')}</Transports>",
             "transport filters",
-        ),
-        (
-            "<Transports><Transport><Name>r</Name><Type>amps-replication</Type><InetAddr>1</InetAddr></Transport></Transports>",
-            "incoming replication",
         ),
         (
             "<MessageTypes><MessageType><Name>json</Name><Options><A/></Options></MessageType></MessageTypes>",
@@ -265,21 +255,11 @@ def test_a_feature_that_is_not_built_is_refused_with_one_error(inner: str, featu
             "no web console",
         ),
         ("<Admin><Galvanometer>enabled</Galvanometer></Admin>", "Admin/Galvanometer", "no web console"),
-        (
-            "<Admin><ExternalInetAddr>h:1</ExternalInetAddr></Admin>",
-            "Admin/ExternalInetAddr",
-            "no replication",
-        ),
         ("<Admin><SessionOptions>Secure</SessionOptions></Admin>", "Admin/SessionOptions", "no sessions"),
         (
             "<Authenticator><Module>amps-default-authenticator-module</Module></Authenticator>",
             "Authenticator",
             "no outgoing connections",
-        ),
-        (
-            "<Tuning><Replication><MinSyncDestinations>1</MinSyncDestinations></Replication></Tuning>",
-            "Tuning/Replication/MinSyncDestinations",
-            "no replication",
         ),
         (
             "<Tuning><Admin><Statistics><Indexing><Enabled>true</Enabled></Indexing></Statistics></Admin></Tuning>",
@@ -386,7 +366,7 @@ def test_validation_disabled_turns_shape_errors_into_warnings() -> None:
 def test_validation_disabled_still_refuses_features_that_are_not_built() -> None:
     (error,) = errors_of(
         "<ConfigValidation>disabled</ConfigValidation>"
-        "<Transports><Transport><Name>r</Name><Type>amps-replication</Type><InetAddr>1</InetAddr></Transport></Transports>"
+        "<SOW><Topic><Name>a</Name><MessageType>json</MessageType><Key>/k</Key></Topic></SOW>"
     )
     assert "not supported yet" in error
 
@@ -423,7 +403,6 @@ def test_an_error_about_a_value_out_of_bounds_names_the_bound(inner: str, text: 
 @pytest.mark.parametrize(
     "inner",
     [
-        "<Replication><Destination><Name>d</Name></Destination></Replication>",
         "<SOW><View><Name>v</Name></View></SOW>",
     ],
 )

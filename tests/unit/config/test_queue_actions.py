@@ -148,21 +148,22 @@ def test_topics_and_filters_that_a_delete_refuses(topic: str, text: str, option:
     assert said.startswith(what)
 
 
-def test_enabling_proxied_transfer_is_refused_without_replication() -> None:
-    """queues.md §15, §16.4: enabling it without another instance would have no effect, so it is refused."""
-    found = refused(action(STARTUP, do("enable-proxied-transfer", Topic="Q.jobs", MessageType="json")))
-    assert found == [("Do/Module", "not supported yet: replication")]
-
-
-def test_disabling_proxied_transfer_has_no_effect() -> None:
-    """queues.md §16.4"""
+@pytest.mark.parametrize("verb", ["enable", "disable"])
+def test_proxied_transfer_has_no_effect_without_replication(verb: str) -> None:
+    """queues.md §15, §16.4: no other instance owns a message."""
     loaded = read(
-        QUEUES, actions(action(STARTUP, do("disable-proxied-transfer", Topic="Q.jobs", MessageType="json")))
+        QUEUES, actions(action(STARTUP, do(f"{verb}-proxied-transfer", Topic="Q.jobs", MessageType="json")))
     )
     assert [(finding.severity, finding.text) for finding in loaded.findings] == [
         (
             Severity.WARNING,
-            "has no effect: without replication no message is ever taken over from another instance",
+            "has no effect: without replication no message is owned by another instance; add Replication",
         )
     ]
-    assert [step for one in loaded.config.actions for step in one.steps] == []
+
+
+def test_proxied_transfer_needs_a_queue() -> None:
+    """queues.md §16.4: the topic is the name of a queue."""
+    ((path, text),) = refused(action(STARTUP, do("enable-proxied-transfer", Topic="T1", MessageType="json")))
+    assert path == "Do/Options/Topic"
+    assert text == "'T1' is no queue of message type json; name a Queue or GroupLocalQueue"

@@ -85,6 +85,8 @@ def test_every_element_of_a_queue() -> None:
         barrier_expression=None,
         target_queue_depth=None,
         deferred_ack_expiration_s=900.0,
+        initial_owner="here",
+        domain="here",
         place="c.xml:4",
     )
 
@@ -170,7 +172,6 @@ def test_queues_of_all_kinds_are_in_the_order_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("inner", "missing"),
     [
-        ("<GroupLocalQueueDomain>LN</GroupLocalQueueDomain>", "which needs replication"),
         ("<FileBackedMetadata>enabled</FileBackedMetadata>", "queue.cache"),
     ],
 )
@@ -183,16 +184,18 @@ def test_elements_of_a_queue_without_effect_give_a_warning(inner: str, missing: 
     assert missing in finding.text
 
 
-def test_behaviour_23_a_queue_that_another_instance_owns_is_refused() -> None:
-    """queues.md §24, 23: the owner's existence is not checked.
-
-    Without replication this instance would deliver messages that belong to the owner, so the queue is refused.
-    """
+def test_behaviour_23_a_queue_that_another_instance_owns_needs_replication() -> None:
+    """queues.md §24, 23: the owner's existence is not checked. Without replication nobody would deliver messages."""
     owned = element("Q", "<InitialOwner>no-such-instance</InitialOwner>", tag="GroupLocalQueue")
     _, path, text = refusal(owned)
     assert path == "GroupLocalQueue/InitialOwner"
-    assert text.startswith("not supported yet: queues that another instance owns")
-    assert "write here, this instance's Name" in text
+    assert text == (
+        "'no-such-instance' owns new messages of the queue, but this instance replicates to no other and from none; "
+        "add Replication, or write here, this instance's Name"
+    )
+    accepts = "<Transport><Name>r</Name><Type>amps-replication</Type><InetAddr>1</InetAddr></Transport>"
+    (queue,) = read(owned, logged("^Q") + f"<Transports>{accepts}</Transports>").config.queues
+    assert (queue.initial_owner, queue.domain) == ("no-such-instance", "here")
     assert read_queue(element("Q", "<InitialOwner>here</InitialOwner>", tag="GroupLocalQueue")).name == "Q"
 
 
@@ -349,10 +352,11 @@ def test_the_composed_sample() -> None:
         tag="GroupLocalQueue",
     )
     loaded = read(jobs + regional, logged("^JOB_", r"^Q\."))
-    assert [finding.path for finding in loaded.findings] == [
-        "AMPSConfig/SOW/GroupLocalQueue/GroupLocalQueueDomain"
+    assert loaded.findings == ()
+    assert [(queue.name, queue.domain) for queue in loaded.config.queues] == [
+        ("Q.jobs", None),
+        ("Q.regional", "LN"),
     ]
-    assert [queue.name for queue in loaded.config.queues] == ["Q.jobs", "Q.regional"]
 
 
 def test_a_sample_whose_log_records_the_queue_as_well() -> None:

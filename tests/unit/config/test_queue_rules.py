@@ -316,13 +316,13 @@ def replication(topic: str, message_type: str = "json") -> str:
 
 
 def replicated(tag: str, topic: str, message_type: str = "json") -> list[str]:
-    """The errors about a local queue Q over T and a replicated topic, without the one about missing replication."""
+    """The errors about a local queue Q over T that is among the replicated topics."""
     inner = "<UnderlyingTopic>T</UnderlyingTopic>" + (OWNER if tag == "GroupLocalQueue" else "")
     rest = logged("^T") + replication(topic, message_type)
     return [
         text
         for _, path, text in refusals(configuration(element("Q", inner, tag=tag), rest))
-        if path.endswith("Destination/Topic/Name")
+        if path.endswith("Destination/Topic/Name") and "LocalQueue" in text
     ]
 
 
@@ -472,7 +472,9 @@ def test_delays_of_cancels_need_messages_that_come_back(name: str) -> None:
     assert all("needs at-least-once" in text and line > 0 for line, _, text in found)
 
 
-@pytest.mark.parametrize("inner", ["<CancelDelayFactor>2</CancelDelayFactor>", "<CancelDelayMax>1h</CancelDelayMax>"])
+@pytest.mark.parametrize(
+    "inner", ["<CancelDelayFactor>2</CancelDelayFactor>", "<CancelDelayMax>1h</CancelDelayMax>"]
+)
 def test_what_changes_a_delay_needs_one(inner: str) -> None:
     assert "changes CancelDelay, which is missing" in refusal(element("Q", inner))[2]
 

@@ -35,10 +35,13 @@ def test_a_shipped_configuration_has_no_findings(
         ("ca.pem", authority.certificate),
     ):
         (tmp_path / name).write_bytes(file.read_bytes())
-    assert load(path, {"PKI": str(tmp_path)}).findings == ()
+    site = {"SITE": "london", "OTHER": "newyork", "NUMBER": "1", "PARTNER": "2"}
+    assert load(path, {"PKI": str(tmp_path), **site}).findings == ()
 
 
-def test_the_configuration_of_the_readme_has_no_findings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_configuration_of_the_readme_has_no_findings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert load("config.xml", text=block(README, "<AMPSConfig>", "xml")).findings == ()
 

@@ -8,12 +8,13 @@ import pytest
 
 from amps._core.journal.reader import LogCursor, LogFile, LogRemoved
 from amps._core.journal.writer import IndexBuilder, scan_file
-from amps._core.shm.memory import NO_JOURNAL, ControlPage
+from amps._core.shm.memory import MODE_ASYNC, MODE_SYNC, NO_JOURNAL, ControlPage
 from amps.journal.clients_ack import ClientsAck, read_clients_ack
 from amps.journal.disk import Disk
 from amps.journal.files import read_header
 from amps.journal.names import clients_ack_path, index_path
 from amps.server.core import journal_retention
+from amps.server.core.destination_pins import DestinationPins
 from amps.server.core.journal_retention import JournalRetention
 from amps.server.shared.journal_floor import JournalFloor
 from tests.support.feed import Feed, Feeder, directory_of
@@ -225,3 +226,42 @@ def test_retention_a_reader_finds_a_journal_that_moves(setting: Setting) -> None
     setting.ask(1, "compress", {"age_s": 0})
     setting.work()
     assert cursor.step(4 * FILE_BYTES) is not None  # a file that is open stays readable
+
+
+def test_a_journal_stays_until_each_destination_has_acknowledged_it(setting: Setting) -> None:
+    """R9 (replication.md §13, behaviour 51): also for async destinations; archiving and compressing go on."""
+    control, ends = setting.control, [number * FILE_BYTES for number in range(5)]
+    control.destinations = 2
+    pins = DestinationPins(control, ["B", "C"], setting.retention.number_at)
+    setting.retention.blockers.append(pins.oldest_journal)
+    setting.retention.explain = pins.explain
+    setting.ask(1, "remove", {"up_to": 3})
+    setting.ask(2, "compress", {"up_to": 0})
+    setting.ask(3, "archive", {"up_to": 0})
+    setting.work()
+    assert setting.files(setting.archive) == ["0.journal.gz"]
+    assert setting.files(setting.path) == ["1.journal", "2.journal", "3.journal", "4.journal"]
+    text = dict(setting.reports)["2C-0014"]
+    assert "B holds 4, C holds 4" in text
+    for mode, destination, acked in ((MODE_ASYNC, 0, ends[3]), (MODE_SYNC, 1, ends[1] - 1)):
+        control.set_destination(destination, mode, acked, 0, acked)
+    setting.work()
+    assert setting.files(setting.archive) == ["0.journal.gz"]
+    assert "C holds 4." in setting.reports[-1][1]
+    control.set_destination(1, MODE_SYNC, ends[1], 0, ends[1])
+    setting.work()
+    assert setting.files(setting.archive) == []
+    assert setting.files(setting.path)[0] == "1.journal"
+    control.set_destination(1, MODE_SYNC, ends[4], 0, ends[4])
+    setting.work()
+    assert setting.files(setting.path) == ["3.journal", "4.journal"]
+    assert "B holds 1." in setting.reports[-1][1]
+    control.set_destination(0, MODE_ASYNC, ends[4], 0, ends[4])
+    setting.work()
+    assert setting.files(setting.path) == ["4.journal"]
+    assert pins.explain(4) == "B holds 0, C holds 0"
+    assert pins.explain(3) is None
+
+
+def test_without_destinations_no_journal_is_held(setting: Setting) -> None:
+    assert DestinationPins(setting.control, [], setting.retention.number_at).oldest_journal() == NO_JOURNAL

@@ -13,6 +13,7 @@ from amps._core.shm.memory import ControlPage, Ring
 from amps._core.wire.framing import encode_frame
 from amps._core.wire.ingress import Ingress, PendingTransactions
 from amps._core.wire.topics import TopicTable
+from tests.support.destinations import RECORD_BYTES, World
 
 NEVER = 2**64 - 1
 
@@ -151,3 +152,40 @@ def test_any_number_of_them_in_order(connection: Connection, seed: int) -> None:
                 decided.popleft()
         assert len(pending) == len(undecided) + len(decided)
     assert most > 16
+
+
+def test_an_answer_waits_for_the_destinations_of_replication(connection: Connection) -> None:
+    """replication.md §7: of two decided transactions, the destination lacks the records of the second."""
+    world = World(1)
+    pending = None
+    for number in (1, 2):
+        position = connection.add(number, 0, b"%d" % number)
+        world.publish(101, {0})
+        pending = connection.pending
+        assert pending.decide(position, world.end, 0) is None
+    assert pending is not None
+    world.scan(0, 2)
+    assert pending.answers(NEVER, world.destinations, 101) == (b"", False)
+    assert pending.awaited_position == RECORD_BYTES
+    assert pending.answers(NEVER, world.destinations, 102) != (b"", False), "those of another publisher are not"
+    assert pending.awaited_position == 0
+
+
+def test_answers_of_either_kind_wait_for_the_destinations_of_replication(connection: Connection) -> None:
+    world = World(1)
+    for number in (1, 2, 3):
+        position = connection.add(number, 0, b"%d" % number if number != 2 else None)
+        world.publish(101, {0})
+        told = connection.pending.decide(position, world.end, 0)
+        assert (told is None) == (number != 2)
+        connection.pending.decide(position, world.end, 0)
+    world.scan(0, 3)
+    pending = connection.pending
+    world.acknowledge(0, 1)
+    assert pending.answers(NEVER, world.destinations, 101) == (success("1", 1), False)
+    assert pending.awaited_position == 2 * RECORD_BYTES
+    world.acknowledge(0, 1)
+    assert pending.answers(NEVER, world.destinations, 101) == (b"", True)
+    assert pending.answers(NEVER, world.destinations, 101) == (b"", False)
+    world.change_mode(0)
+    assert pending.answers(NEVER, world.destinations, 101) == (success("3", 3), False)

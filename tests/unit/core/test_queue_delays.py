@@ -114,15 +114,15 @@ def test_copies_have_the_width_that_they_need(
     queues.enter(0, 8)
     enter(queues, 16, 99 if delayed else 0, 10 if expires else None)
     queues.enter(0, 24)
-    copy, found, looked_at, after = copy_messages(queues.manager.queues[0], 0, 24, 100)
+    copy, found, looked_at, after, _ = copy_messages(queues.manager.queues[0], 0, 24, 100)
     assert (len(copy), found, looked_at, after) == (3 * size, width, 3, 24)
     other = SharedQueues(QueueSettings("Q"))
     restored = other.manager.queues[0]
-    restore_messages(restored, copy, width, publisher_table(queues.manager), 0)
+    restore_messages(restored, copy, width, publisher_table(queues.manager), 0, {})
     restore_rest(restored, 24, [])
     assert other.manager.states(0) == queues.manager.states(0)
     assert copy_messages(restored, 0, 24, 100)[0] == copy
     assert counter(other, "next_delivery_ns") == (99 if delayed else NEVER)
     assert other.manager.due_ns == queues.manager.due_ns
     with pytest.raises(CopyDamaged, match="width"):
-        restore_messages(SharedQueues(QueueSettings("Q")).manager.queues[0], copy, 3, b"", 0)
+        restore_messages(SharedQueues(QueueSettings("Q")).manager.queues[0], copy, 3, b"", 0, {})

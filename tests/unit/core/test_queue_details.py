@@ -42,9 +42,9 @@ def test_holders_of_messages(queues: SharedQueues) -> None:
     queues.manager.subscribe(0, 1, BEN, {0: None}, 2)
     queues.manager.serve(77)
     assert rows(queues, "message") == [
-        (8, 1, 8, 0, None, "ben", 77, 0),
-        (16, 1, 16, 0, None, "ben", 77, 0),
-        (24, 1, 24, 1, None, None, 0, 0),
+        (8, 1, 8, 0, None, "ben", 77, 0, 1),
+        (16, 1, 16, 0, None, "ben", 77, 0, 1),
+        (24, 1, 24, 1, None, None, 0, 0, 1),
     ]
     assert rows(queues, "subscription") == [(0, "ben", "", "", "", 2, 2)]
     assert rows(queues, "cursor") == [(0, "full", 16, 16, 2)]
@@ -56,17 +56,17 @@ def test_a_lease_that_was_extended_shows_its_beginning(queues: SharedQueues) -> 
     queues.manager.subscribe(0, 1, BEN, {0: None}, 2)
     queues.manager.serve(77)
     queues.manager.acknowledge(0, BEN, [(1, 8, 8, 0)], 3, 10**12, 100)
-    assert rows(queues, "message")[0][-2] == 77
+    assert rows(queues, "message")[0][-3] == 77
 
 
 def test_a_delayed_message_shows_its_time(queues: SharedQueues) -> None:
     """queue_guarantees.md §1.9"""
     queues.manager.enqueue(0, 8, (1, 8), 1, None, 50, deliver_at_ns=99)
-    assert rows(queues, "message") == [(8, 1, 8, 0, None, None, 0, 99)]
+    assert rows(queues, "message") == [(8, 1, 8, 0, None, None, 0, 99, 1)]
     counters = counters_in(describe_queue(queues.manager, 0, NAMES))
     assert (counters["depth"], counters["delayed"], counters["next_delivery_ns"]) == (0, 1, 99)
     queues.manager.pass_time(99)
-    assert rows(queues, "message") == [(8, 1, 8, 1, None, None, 0, 0)]
+    assert rows(queues, "message") == [(8, 1, 8, 1, None, None, 0, 0, 1)]
 
 
 def test_an_unknown_client_has_no_name(queues: SharedQueues) -> None:

@@ -205,12 +205,12 @@ def test_a_restart_from_a_copy_has_the_same_order() -> None:
     copies = []
     after, until = 0, max(position for position, _ in source.manager.states(0))
     while after != until:
-        copy, wide, _, after = copy_messages(source.manager.queues[0], after, until, 700)
+        copy, wide, _, after, _ = copy_messages(source.manager.queues[0], after, until, 700)
         copies.append((copy, wide))
     restored = Crowd(9, keys=2, had_delay=False)
     restored.keys_of, restored.now_ns, restored.position = source.keys_of, source.now_ns, source.position
     for copy, wide in copies:
-        restore_messages(restored.manager.queues[0], copy, wide, publisher_table(source.manager), 0)
+        restore_messages(restored.manager.queues[0], copy, wide, publisher_table(source.manager), 0, {})
     first_delayed = min(restored.in_state(DELAYED))
     restored.check(first_delayed)
     for crowd in (source, restored):

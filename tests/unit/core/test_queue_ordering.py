@@ -283,7 +283,7 @@ def copied(source: QueueManager, slots: int = 7) -> Iterator[tuple[bytes, bool]]
     """The copies of a queue, in steps."""
     after, until = 0, max(position for position, _ in source.states(0))
     while after != until:
-        copy, wide, _, after = copy_messages(source.queues[0], after, until, slots)
+        copy, wide, _, after, _ = copy_messages(source.queues[0], after, until, slots)
         yield copy, wide
 
 
@@ -301,7 +301,7 @@ def test_a_copy_keeps_the_keys(priority: int | None) -> None:
         source.acknowledge(0, 1, [(1, position, position, 0)], 0, 0, 1)
     restored = manager()
     for copy, wide in copied(source):
-        restore_messages(restored.queues[0], copy, wide, publisher_table(source), 0)
+        restore_messages(restored.queues[0], copy, wide, publisher_table(source), 0, {})
     active = {AVAILABLE: AVAILABLE, LEASED: AVAILABLE, WAITING: WAITING}
     assert restored.states(0) == [(at, active[state]) for at, state in source.states(0)]
     for one in (source, restored):
@@ -314,7 +314,7 @@ def test_a_copy_without_hashes_is_damaged() -> None:
     source.enqueue(0, 8, (1, 8), 1, None, 1)
     ((copy, wide),) = copied(source)
     with pytest.raises(CopyDamaged, match="length"):
-        restore_messages(manager().queues[0], copy, wide, publisher_table(source), 0)
+        restore_messages(manager().queues[0], copy, wide, publisher_table(source), 0, {})
 
 
 def test_a_queue_without_keys_is_copied_as_before() -> None:

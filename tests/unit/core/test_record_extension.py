@@ -15,7 +15,7 @@ from amps._core.journal.search import RecordSearch, RecordWalker, find_message, 
 from amps._core.journal.writer import IndexBuilder, IndexDamaged, IndexReader, LogWriter, scan_file
 from amps._core.values.value import publisher_id
 from amps.journal.entries import Entry, JournalFile
-from amps.journal.layout import entry_text
+from amps.journal.layout import entry_text, extents_text
 from amps.server.records import KIND_LOGON
 from tests.support.feed import Feed, Feeder
 from tests.support.journals import START_POSITION, journal, name_payload, names_in
@@ -344,9 +344,31 @@ def test_texts_of_an_entry_end_with_the_name_of_the_client(tmp_path: Path) -> No
     )
     named, unnamed = (entry_text(entry) for entry in entries_of(path))
     assert re.search(
-        rb"rep path byte count +: 9\nrep path +: \[west\neast\]\nclient name +: \[anna\]\n$", named
+        rb"rep path byte count +: 10\nrep path +: \[west, east\]\nclient name +: \[anna\]\n$", named
     )
     assert re.search(rb"rep path byte count +: 0\nrep path +: \[\]\n$", unnamed)
+
+
+def test_a_dump_shows_upstream_path_and_replication_extents(tmp_path: Path) -> None:
+    """R9 (replication.md §12): who sent a message here, with which transaction id, and which way it took."""
+    path = written(
+        tmp_path,
+        RecordParts(name_payload(11, b"amps-server: from east e1 e2", name_class=2), kind=KIND_NAME),
+        RecordParts(name_payload(12, b"west\tG\te0\neast\tG\te1", name_class=3), kind=KIND_NAME),
+        RecordParts(b"x", publisher_id=5, sequence=1, extension=element(SOURCE, 11, 70) + element(PATH, 12)),
+        RecordParts(b"y", publisher_id=5, sequence=2, extension=element(SOURCE, 11, 77) + element(PATH, 12)),
+        RecordParts(b"z", publisher_id=5, sequence=3, extension=element(SOURCE, 13, 4) + element(PATH, 12)),
+        RecordParts(b"own", publisher_id=6, sequence=1),
+    )
+    entries = entries_of(path)
+    assert [entry.upstream for entry in entries] == [b"amps-server: from east e1 e2"] * 2 + [b"", b""]
+    text = entry_text(entries[0])
+    assert re.search(rb"\nsource txid +: 70\nsource name hash +: 11\n", text)
+    assert re.search(rb"rep path +: \[west \(G, e0\), east \(G, e1\)\]\n", text)
+    assert re.search(rb"\nupstream +: \[amps-server: from east e1 e2\]\n$", text)
+    with JournalFile(path) as file:
+        survey, _ = file.survey()
+    assert b"Replication Extents : 13 [4:4], east e1 e2 [70:77]\n" in extents_text(survey)
 
 
 # --- which records need a name ----------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from amps._core.journal.reader import LogCursor, LogDirectory
 from amps._core.messages.json import JsonExtractor
 from amps._core.values.fields import FieldValues, MessageContext
 from amps._core.values.value import publisher_id
+from amps._core.wire.persisted import Destinations
 from amps._core.wire.topics import TopicTable
 from amps.expressions.filters import compile_filter
 from tests.support.feed import Feed, Feeder
@@ -98,6 +99,8 @@ class Log:
         conflation: Conflation | None = None,
         messages_max: int | None = None,
         filter_text: str | None = None,
+        destinations: Destinations | None = None,
+        held_from: int | None = None,
     ) -> tuple[ReplayTailer, OutputBuffer]:
         output = OutputBuffer(lambda: None)
         routes = TopicRoutes(self._topics.entry("t", "json"), self.evaluation)
@@ -105,7 +108,10 @@ class Log:
         routes.add("s", "s", output, b"s", WANT_BOOKMARK | WANT_TIMESTAMP, filter_)
         group = Group(lambda entry, since, current: routes)
         cursor = LogCursor(self._directory, 0, 0, True)
-        return ReplayTailer(cursor, group, 0, 0, bounds, pace, conflation, messages_max), output
+        tailer = ReplayTailer(
+            cursor, group, 0, 0, bounds, pace, conflation, messages_max, destinations, held_from
+        )
+        return tailer, output
 
 
 @contextmanager

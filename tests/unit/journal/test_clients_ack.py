@@ -35,6 +35,17 @@ def test_later_summaries_count() -> None:
     assert ack.last_sequences() == {5: 2, 7: 8}
 
 
+def test_the_numbers_of_upstreams_are_never_forgotten(tmp_path: Path) -> None:
+    """R9: InactiveClientAckExpiration is for clients."""
+    names = {2: "amps-server: from B e1 e2", 3: "amps-server", 4: "amps-server: B/queue"}
+    ack = ClientsAck(names=names)
+    ack.take(summary((1, 4, 100), (2, 5, 100), (3, 6, 100), (4, 7, 100), (5, 8, 300)))
+    write_clients_ack(Disk(), tmp_path / "x", ack)
+    ack = read_clients_ack(tmp_path / "x")
+    assert ack.forget_before(201) == 2
+    assert ack.last_sequences() == {2: 5, 4: 7, 5: 8}
+
+
 def test_it_is_read_as_written(tmp_path: Path) -> None:
     path = tmp_path / "x.clients.ack"
     names = {1: "one", 5: "fünf \udc80", 77: "nobody"}

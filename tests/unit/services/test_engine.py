@@ -48,6 +48,13 @@ def test_every_described_module_exists() -> None:
         "execute-event",
         "sow-expire-message",
         "sow-delete-message",
+        "connect-replication",
+        "disconnect-replication",
+        "replication-resync-complete",
+        "upgrade-replication",
+        "downgrade-replication",
+        "connect-incoming-replication",
+        "disconnect-incoming-replication",
     }
 
 

@@ -14,6 +14,12 @@ from amps.server.services.actions.data_steps import (
 )
 from amps.server.services.actions.file_steps import CompressFiles, RemoveFiles
 from amps.server.services.actions.queue_steps import DeleteSow
+from amps.server.services.actions.replication_steps import (
+    DisableProxiedTransfer,
+    DowngradeReplication,
+    EnableProxiedTransfer,
+    UpgradeReplication,
+)
 from amps.server.services.actions.server_steps import (
     ArchiveJournal,
     CompressJournal,
@@ -40,9 +46,12 @@ STEP_CLASSES: Final[Mapping[str, type[Step]]] = {
         DeleteSow,
         DisableAuthentication,
         DisableEntitlement,
+        DisableProxiedTransfer,
+        DowngradeReplication,
         EchoMessage,
         EnableAuthentication,
         EnableEntitlement,
+        EnableProxiedTransfer,
         ExecuteEvent,
         ExecuteSystem,
         ExtractValues,
@@ -55,5 +64,6 @@ STEP_CLASSES: Final[Mapping[str, type[Step]]] = {
         RotateLogs,
         Shutdown,
         TranslateData,
+        UpgradeReplication,
     )
 }

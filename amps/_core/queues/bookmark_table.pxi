@@ -1,0 +1,207 @@
+# Finds the messages of one queue by bookmark, for what other instances say about them.
+#
+# Log positions mean nothing to another instance. So a queue that spans instances has a table from bookmarks to slots:
+# 4 bytes per entry, at a load between 1/3 and 3/4. The bookmark itself is in the slot. The table is divided into
+# parts, selected by the leading bits of a hash, and a part that is full is split in two. So no step moves more than one
+# part, except that the directory, 8 bytes per part, is doubled now and then.
+#
+# Sequences are chosen by clients, and publishers by their names. The hash has a secret seed, so nobody can choose
+# bookmarks that fill one part.
+#
+# Invariant: each slot of the queue that is not gone has one entry.
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memset
+
+import os
+
+cdef enum:
+    PART_CAPACITY_FIRST = 16       # a power of two
+    PART_CAPACITY_MAX = 1024       # a larger one is split
+    PART_DEPTH_MAX = 24            # then parts are not split, and grow
+
+
+cdef class BookmarkTable:
+
+    def __cinit__(self):
+        self.directory = NULL
+
+    def __init__(self, QueueArena arena not None):
+        self.slots = arena.slots
+        self.depth = 0
+        self.count = 0
+        self.seed = int.from_bytes(os.urandom(8), "little")
+        self.directory = <TablePart**>calloc(1, sizeof(TablePart*))
+        if self.directory == NULL:
+            raise MemoryError()
+        self.directory[0] = make_part(PART_CAPACITY_FIRST, 0)
+
+    def __dealloc__(self):
+        cdef uint64_t at = 0
+        cdef TablePart* part
+        if self.directory == NULL:
+            return
+        while at < <uint64_t>1 << self.depth:
+            part = self.directory[at]
+            if part == NULL:
+                break
+            at += <uint64_t>1 << (self.depth - part.depth)
+            free(part.entries)
+            free(part)
+        free(self.directory)
+
+    cdef uint64_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil:
+        """publisher: the number of the publisher in slots."""
+        cdef uint64_t mixed = (sequence ^ self.seed) * <uint64_t>0x9E3779B97F4A7C15
+        mixed = (mixed ^ (mixed >> 32) ^ publisher) * <uint64_t>0xD6E8FEB86659FD93
+        mixed = (mixed ^ (mixed >> 32) ^ self.seed) * <uint64_t>0xD6E8FEB86659FD93
+        return mixed ^ (mixed >> 32)
+
+    cdef TablePart* part_of(self, uint64_t hash_) noexcept nogil:
+        return self.directory[hash_ >> (64 - self.depth) if self.depth else 0]
+
+    cdef uint32_t find(self, uint32_t publisher, uint64_t sequence) noexcept nogil:
+        """The slot of the message with a bookmark; NO_SLOT: it is not in the queue."""
+        cdef uint64_t hash_ = self.hash_of(publisher, sequence)
+        cdef TablePart* part = self.part_of(hash_)
+        cdef uint32_t at = <uint32_t>hash_ & (part.capacity - 1)
+        cdef uint32_t slot
+        while True:
+            slot = part.entries[at]
+            if slot == NO_SLOT:
+                return NO_SLOT
+            if self.slots[slot].sequence == sequence and self.slots[slot].publisher == publisher:
+                return slot
+            at = (at + 1) & (part.capacity - 1)
+
+    cdef int add(self, uint32_t slot) except -1:
+        """Add a slot, whose bookmark is set. Raises MemoryError; then nothing has changed."""
+        cdef uint64_t hash_ = self.hash_of(self.slots[slot].publisher, self.slots[slot].sequence)
+        cdef TablePart* part = self.part_of(hash_)
+        while 4 * (part.count + 1) > 3 * part.capacity:
+            if part.capacity < PART_CAPACITY_MAX or part.depth == PART_DEPTH_MAX:
+                self._grow(part, 2 * part.capacity)
+            else:
+                self._split(part, hash_)
+            part = self.part_of(hash_)
+        self._put(part, hash_, slot)
+        self.count += 1
+        return 0
+
+    cdef int remove(self, uint32_t slot) except -1:
+        """Remove a slot. Entries behind it move to the front where they are found from their places."""
+        cdef uint64_t hash_ = self.hash_of(self.slots[slot].publisher, self.slots[slot].sequence)
+        cdef TablePart* part = self.part_of(hash_)
+        cdef uint32_t mask = part.capacity - 1
+        cdef uint32_t hole = <uint32_t>hash_ & mask
+        cdef uint32_t at
+        cdef uint32_t place
+        while part.entries[hole] != slot:
+            if part.entries[hole] == NO_SLOT:
+                raise AssertionError("a message of the queue is not in its table of bookmarks")
+            hole = (hole + 1) & mask
+        at = hole
+        while True:
+            at = (at + 1) & mask
+            if part.entries[at] == NO_SLOT:
+                break
+            place = <uint32_t>self._hash_of_slot(part.entries[at]) & mask
+            if ((at - place) & mask) >= ((at - hole) & mask):
+                part.entries[hole] = part.entries[at]
+                hole = at
+        part.entries[hole] = NO_SLOT
+        part.count -= 1
+        self.count -= 1
+        if part.capacity > PART_CAPACITY_FIRST and 8 * part.count < part.capacity:
+            self._grow(part, part.capacity // 2)
+        return 0
+
+    cdef uint64_t _hash_of_slot(self, uint32_t slot) noexcept nogil:
+        return self.hash_of(self.slots[slot].publisher, self.slots[slot].sequence)
+
+    cdef void _put(self, TablePart* part, uint64_t hash_, uint32_t slot) noexcept nogil:
+        cdef uint32_t at = <uint32_t>hash_ & (part.capacity - 1)
+        while part.entries[at] != NO_SLOT:
+            at = (at + 1) & (part.capacity - 1)
+        part.entries[at] = slot
+        part.count += 1
+
+    cdef int _grow(self, TablePart* part, uint32_t capacity) except -1:
+        """Give a part another capacity."""
+        cdef uint32_t* old = part.entries
+        cdef uint32_t old_capacity = part.capacity
+        cdef uint32_t at
+        part.entries = make_slots(capacity)
+        part.capacity = capacity
+        part.count = 0
+        for at in range(old_capacity):
+            if old[at] != NO_SLOT:
+                self._put(part, self._hash_of_slot(old[at]), old[at])
+        free(old)
+        return 0
+
+    cdef int _split(self, TablePart* part, uint64_t hash_) except -1:
+        """Divide a part by the next bit of the hashes; hash_: one that belongs to it."""
+        cdef TablePart* other
+        cdef TablePart** grown
+        cdef uint32_t at
+        cdef uint32_t* old
+        cdef uint32_t* kept
+        cdef uint64_t first
+        cdef uint64_t half
+        cdef uint64_t place
+        if part.depth == self.depth:
+            grown = <TablePart**>malloc((<uint64_t>2 << self.depth) * sizeof(TablePart*))
+            if grown == NULL:
+                raise MemoryError()
+            for place in range(<uint64_t>1 << self.depth):
+                grown[2 * place] = grown[2 * place + 1] = self.directory[place]
+            free(self.directory)
+            self.directory = grown
+            self.depth += 1
+        other = make_part(part.capacity, part.depth + 1)
+        try:
+            kept = make_slots(part.capacity)
+        except MemoryError:
+            free(other.entries)
+            free(other)
+            raise
+        half = <uint64_t>1 << (self.depth - part.depth - 1)
+        first = hash_ >> (64 - self.depth) & ~(2 * half - 1)
+        part.depth += 1
+        for place in range(first + half, first + 2 * half):
+            self.directory[place] = other
+        old = part.entries
+        part.entries = kept
+        part.count = 0
+        for at in range(part.capacity):
+            if old[at] != NO_SLOT:
+                place = self._hash_of_slot(old[at])
+                self._put(self.part_of(place), place, old[at])
+        free(old)
+        return 0
+
+
+cdef uint32_t* make_slots(uint32_t capacity) except NULL:
+    cdef uint32_t* entries = <uint32_t*>malloc(capacity * sizeof(uint32_t))
+    if entries == NULL:
+        raise MemoryError()
+    memset(entries, 0xFF, capacity * sizeof(uint32_t))  # NO_SLOT
+    return entries
+
+
+cdef TablePart* make_part(uint32_t capacity, uint32_t depth) except NULL:
+    cdef TablePart* part = <TablePart*>malloc(sizeof(TablePart))
+    if part == NULL:
+        raise MemoryError()
+    try:
+        part.entries = make_slots(capacity)
+    except MemoryError:
+        free(part)
+        raise
+    part.capacity = capacity
+    part.count = 0
+    part.depth = depth
+    part.unused = 0
+    return part

@@ -1,0 +1,249 @@
+"""The state of each destination: what is acknowledged, how acknowledgements wait for it, its connection.
+
+A destination is scanned whether it is connected or not: publishers of messages that it does not get must not wait for
+it. Its watermarks are on the control page (docs/replication.md, "Watermarks of a destination"); this process alone writes
+them. A new replication process continues with the watermarks that it finds there, a new tree with those of the file
+(state_file.py).
+
+Invariants
+- `acked` never moves beyond what the destination has acknowledged or is not to get. It moves back only with a new epoch.
+- A change of the mode is published before the transports are woken, so withheld acknowledgements leave at once.
+- The table of pending publishers is begun anew before `scanned` starts again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from amps._core.journal.reader import LogDamaged, LogUnreadable
+from amps._core.replication.stream import SourceFlow, TxidSet
+from amps._core.shm.memory import MODE_ASYNC, MODE_DOWNGRADED, MODE_SYNC
+from amps.config.model_replication import DestinationConfig
+from amps.server.clock import Clock
+from amps.server.eventlog import EventLog
+from amps.server.replication.hello import Flow, Identity
+from amps.server.replication.log_access import LogAccess
+from amps.server.replication.state_file import SavedDestination
+from amps.server.replication_statistics import Peer
+from amps.server.runtime import Runtime
+from amps.server.shared.replication_requests import LinkState
+from amps.server.shared.wake_ups import wake_transports
+
+SCAN_BYTES = 4 << 20
+"""Of the log, in one step."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """A running flow to a destination."""
+
+    peer: Identity
+    flow: Flow
+    address: str
+    transport: str
+    close: Callable[[], None]
+    is_live: bool = field(default=False)
+
+
+class Destination:
+    """One destination. `begin` must be called before the first step."""
+
+    def __init__(
+        self,
+        index: int,
+        config: DestinationConfig,
+        runtime: Runtime,
+        access: LogAccess,
+        saved: SavedDestination,
+        clock: Clock,
+        source_made: Callable[[int, SourceFlow | None], None],
+    ) -> None:
+        """`source_made` gets the index and each new source, or None if nothing ever waits for it."""
+        self.index = index
+        self.config = config
+        self.connection: Connection | None = None
+        self._runtime = runtime
+        self._control = runtime.control
+        self._table = runtime.pending_tables[index]
+        self._statistics = runtime.replication_statistics.destinations[index]
+        self._access = access
+        self._clock = clock
+        self._source_made = source_made
+        self._broken = ""
+        mode, acked, upgraded_at, *_ = self._control.destination(index)
+        self._mode: int = mode
+        self._upgraded_at: int = upgraded_at
+        self._saved = saved
+        self._peer: Identity | None = None
+        if saved.peer_name:
+            self._peer = Identity(saved.peer_name, saved.peer_group, saved.peer_uuid, saved.peer_epoch, "")
+        self._acked_position = max(acked, saved.acked_position)
+        # The position may be that of an earlier process, which came further than the file says.
+        self._acked_txid = saved.acked_txid
+        self._counted = (0, 0)
+        self._aged_from: tuple[int, float] = (0, 0.0)
+        self.source: SourceFlow
+
+    def begin(self) -> None:
+        """Begin to scan the log where the destination may lack records."""
+        self._statistics.begin(self._clock.time_ns())
+        self._make_source()
+
+    def _make_source(self) -> None:
+        self._table.begin()
+        self.source = SourceFlow(
+            self._access.rules_of(self.config, self._peer),
+            self._access.cursor_before(self._acked_position),
+            self._table,
+            self._acked_position,
+            self._acked_txid,
+        )
+        self._counted = (0, 0)
+        self._tell_source()
+        self._source_made(self.index, self.source if self.config.is_sync else None)
+        self.publish()
+
+    def _tell_source(self) -> None:
+        self.source.waits = self._mode == MODE_SYNC
+        self.source.upgraded_at = self._upgraded_at
+
+    # --- connections ----------------------------------------------------------------------------------------
+
+    def meet(self, peer: Identity) -> bool:
+        """Prepare for a flow to an instance. Return whether the source is another one from now on."""
+        known, self._peer = self._peer, peer
+        if known is not None and (known.name, known.epoch) == (peer.name, peer.epoch):
+            return False
+        self._keep_acked()
+        if known is not None and known.name == peer.name:
+            # A wiped instance lacks what it had acknowledged. The journals that are still there are sent again.
+            self._acked_txid = 0
+        self._make_source()
+        return True
+
+    def connected(self, connection: Connection) -> None:
+        """The flow begins."""
+        self.connection = connection
+        peer, flow = connection.peer, connection.flow
+        self._statistics.connected(
+            Peer(peer.name, peer.group, peer.admin_address, flow.client_name, ""), self._clock.time_ns()
+        )
+
+    def disconnected(self) -> None:
+        """The flow has ended."""
+        self.source.end()
+        self.connection = None
+        self._statistics.disconnected(self._clock.time_ns())
+        self.publish()
+
+    # --- progress -------------------------------------------------------------------------------------------
+
+    def step(self, durable: int, log: EventLog) -> bool:
+        """Scan a part of the log, and publish what is known. Return whether there is more to do at once."""
+        more = False
+        try:
+            more = not self.source.scan(durable, SCAN_BYTES)
+            more |= not self.source.follow_acks(SCAN_BYTES)
+            self._broken = ""
+        except (LogDamaged, LogUnreadable) as problem:
+            if str(problem) != self._broken:
+                self._broken = str(problem)
+                log.log("1E-0020", destination=self.config.label, reason=problem)
+        self.publish()
+        return more
+
+    def acknowledge(self, acknowledged: TxidSet) -> None:
+        """Take an acknowledgement. The next step goes on if there is much to do."""
+        self.source.ack(acknowledged)
+        self.source.follow_acks(SCAN_BYTES)
+        self.publish()
+
+    def publish(self) -> None:
+        """Publish the watermarks."""
+        source = self.source
+        self._keep_acked()
+        if self._control.set_destination(
+            self.index,
+            self._mode,
+            self._acked_position,
+            self._upgraded_at,
+            source.scanned_position,
+            source.settled,
+        ):
+            wake_transports(self._runtime)
+
+    def _keep_acked(self) -> None:
+        self._acked_position = max(self._acked_position, self.source.acked_position)
+        self._acked_txid = max(self._acked_txid, self.source.acked_txid)
+
+    def forget(self) -> None:
+        """Nothing is acknowledged any more: a new epoch of the log begins."""
+        self._acked_position = self._acked_txid = 0
+        self._control.set_destination(
+            self.index, self._mode, 0, self._upgraded_at, 0, self.source.settled + 1
+        )
+
+    def count(self) -> None:
+        """Bring the statistics up to date."""
+        source = self.source
+        now = source.messages_out, source.bytes_out
+        self._statistics.count(now[0] - self._counted[0], now[1] - self._counted[1])
+        self._counted = now
+        self._statistics.set_behind(self.behind_ns)
+
+    @property
+    def behind_ns(self) -> int:
+        """Log time between the newest record and the acknowledged position (decision 25.38)."""
+        source = self.source
+        if not source.oldest_pending_time_ns:
+            return 0
+        begin = source.acked_time_ns or source.oldest_pending_time_ns
+        return max(0, source.newest_time_ns - begin)
+
+    # --- the mode -------------------------------------------------------------------------------------------
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether acknowledgements wait for it now."""
+        return self._mode == MODE_SYNC
+
+    def state(self) -> LinkState:
+        """For the rules of downgrades and upgrades. Age: of the oldest record that is not acknowledged (25.17)."""
+        oldest_ns = self.source.oldest_pending_time_ns
+        now_s = self._clock.monotonic_s()
+        if not oldest_ns:
+            self._aged_from = (0, 0.0)
+            return LinkState(self._mode, self.connection is not None, 0.0)
+        if self._aged_from[0] != oldest_ns:
+            # Log times are those of the system's clock, which may be set. From here on the age is measured.
+            age_s = max(0.0, (self._clock.time_ns() - oldest_ns) / 1e9)
+            self._aged_from = (oldest_ns, now_s - age_s)
+        return LinkState(self._mode, self.connection is not None, now_s - self._aged_from[1])
+
+    def downgrade(self) -> None:
+        """Nothing waits for it from now on."""
+        if self._mode == MODE_SYNC:
+            self._mode = MODE_DOWNGRADED
+            self._tell_source()
+            self.publish()
+
+    def upgrade(self) -> None:
+        """Acknowledgements wait for it again, for records from now on."""
+        if self._mode == MODE_DOWNGRADED:
+            self._mode = MODE_SYNC
+            self._upgraded_at = self._control.watermarks()[0]
+            self._tell_source()
+            self.publish()
+
+    @property
+    def is_configured_async(self) -> bool:
+        """Whether it is never waited for."""
+        return self._mode == MODE_ASYNC
+
+    def saved(self) -> SavedDestination:
+        """What a restart should know."""
+        peer = self._peer
+        if peer is None:
+            return SavedDestination("", "", "", "", self._acked_position, self._acked_txid)
+        return SavedDestination(
+            peer.name, peer.group, peer.uuid, peer.epoch, self._acked_position, self._acked_txid
+        )

@@ -1,0 +1,128 @@
+"""What the flows of this process read: the log, its topics and paths, and the rules of destinations.
+
+All flows share one view of the journals, one topic table and one map of paths. So each journal is open once, and the
+core keeps it until no flow reads it any more.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+from amps._core.expressions.machine import EvaluationContext, Filter
+from amps._core.journal.reader import LogCursor, LogRemoved
+from amps._core.replication.stream import Rules, find_start
+from amps.config import ServerConfig
+from amps.config.model_replication import DestinationConfig, ReplicatedTopic
+from amps.messages import make_message_types
+from amps.server.evaluation_contexts import EvaluationContexts
+from amps.server.eventlog import EventLog
+from amps.server.replication.hello import Identity
+from amps.server.runtime import Runtime
+from amps.server.shared.filters import FilterCompiler
+from amps.server.shared.journal_view import make_journal_view
+from amps.server.shared.topic_classes import make_topic_table, queue_topics
+from amps.server.topics import TopicMatcher, topic_predicate
+
+Choice = tuple[EvaluationContext, list[Filter]] | bool
+
+
+class LogAccess:
+    """The log for the flows of one process. The instance has a transaction log."""
+
+    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog) -> None:
+        assert runtime.replication_index is not None
+        self._config = config
+        self._control = runtime.control
+        self.evaluations = EvaluationContexts(
+            make_message_types(config.message_types.values()),
+            config.name,
+            config.group,
+            log,
+            functions=config.functions,
+        )
+        self._filters = FilterCompiler(config.functions)
+        self.topics = make_topic_table(
+            TopicMatcher(config), True, self.evaluations.of_type, self._filters, queue_topics(config)
+        )
+        journal = make_journal_view(config, runtime, runtime.replication_index, self.topics.entry, log)
+        assert journal is not None
+        self.journal = journal
+        self.paths: dict[int, bytes] = {}
+        """Texts of the paths that records of the log have, by name id."""
+
+    def cursor_before(self, position: int) -> LogCursor:
+        """A cursor at the beginning of the journal that contains a log position, or where the log begins.
+
+        From there on a flow meets the topics and names that the records behind the position use.
+        """
+        control, directory = self._control, self.journal.directory
+        while True:
+            first, last = control.first_journal_number, control.watermarks()[3]
+            with contextlib.suppress(LogRemoved):
+                return LogCursor(directory, directory.number_at(position, first, last), 0, True)
+
+    def find_start(self, last_txid: int) -> tuple[LogCursor, tuple[int, int] | None]:
+        """A cursor at the beginning of the journal in which the records behind a transaction id begin, and the gap
+        (first, last transaction id) if journals in front of it are missing.
+        """
+        control, directory = self._control, self.journal.directory
+        while True:
+            first, last = control.first_journal_number, control.watermarks()[3]
+            with contextlib.suppress(LogRemoved):
+                number, gap = find_start(directory, first, last, last_txid)
+                return LogCursor(directory, number, 0, True), gap
+
+    def last_txid(self) -> int | None:
+        """The last transaction id of the log; None: it is not known."""
+        control = self._control
+        for number in range(control.watermarks()[3], control.first_journal_number - 1, -1):
+            index = self.journal.index(number)
+            if index is None:
+                return None
+            if index.last_txid:
+                return int(index.last_txid)
+        return 0
+
+    def rules_of(self, destination: DestinationConfig, peer: Identity | None) -> Rules:
+        """The rules of a destination, for the instance that is connected or was connected last."""
+        passes: Callable[[str], bool] | None = None
+        if destination.pass_through is not None:
+            passes = topic_predicate(destination.pass_through, True) or _has(destination.pass_through)
+        known = (peer.name, peer.epoch) if peer is not None else None
+        return Rules(_Choices(destination.topics, self._choice_of).choose, passes, self.paths, known)
+
+    def _choice_of(self, message_type: str, texts: list[str]) -> Choice:
+        return self.evaluations.of_type(message_type), [self._filters.compile(text) for text in texts]
+
+    def release_unused(self) -> None:
+        """Close journals without readers."""
+        self.journal.release_unused()
+
+
+def _has(text: str) -> Callable[[str], bool]:
+    """The predicate of an expression without special characters, which matches anywhere."""
+    return lambda name: text in name
+
+
+class _Choices:
+    """The topics of one destination."""
+
+    def __init__(
+        self, topics: tuple[ReplicatedTopic, ...], choice_of: Callable[[str, list[str]], Choice]
+    ) -> None:
+        self._choice_of = choice_of
+        self._topics = [
+            (topic, (topic_predicate(topic.name, True) if topic.is_regex else None)) for topic in topics
+        ]
+
+    def choose(self, name: str, message_type: str) -> Choice:
+        """Whether a topic is replicated: all its messages, none, or those that match one of the filters."""
+        filters: list[str] = []
+        for topic, predicate in self._topics:
+            if topic.message_type != message_type:
+                continue
+            if not (predicate(name) if predicate is not None else name == topic.name):
+                continue
+            if topic.filter is None:
+                return True
+            filters.append(topic.filter)
+        return self._choice_of(message_type, filters) if filters else False

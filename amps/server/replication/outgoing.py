@@ -1,0 +1,232 @@
+"""The source's side of a flow: logon, validation, the start in the log, then records until the flow ends.
+
+The steps before the first record are a coroutine: each waits for one frame of the sink. Then the link's writer asks
+`_produce` for frames whenever the connection takes more, and `_take` gets acknowledgements and credits.
+"""
+
+import asyncio
+import struct
+from collections.abc import Iterable
+from typing import Protocol
+
+from amps._core.replication.stream import BATCH_BYTES, WINDOW_BYTES, StreamError, TxidSet
+from amps.server.eventlog import EventLog
+from amps.server.replication import frames, hello
+from amps.server.replication.destinations import Connection, Destination
+from amps.server.replication.frames import Algorithm, Content, Frame, ProtocolError, number
+from amps.server.replication.hello import Flow, Refused
+from amps.server.replication.instance_config import InstanceConfig
+from amps.server.replication.link import Channel, Link
+from amps.server.replication.log_access import LogAccess
+from amps.server.replication.logons import Credentials, log_on
+from amps.server.replication.validation import Violation, result_frame
+
+SETUP_S = 30.0
+VECTOR_S = 120.0
+"""The sink's core collects the vector, and syncs its log, before it answers."""
+VECTOR_BYTES_MAX = 1 << 30
+_CREDIT = struct.Struct("<Q")
+_TXID = struct.Struct("<Q")
+
+
+class Surroundings(Protocol):
+    """What a flow needs of this process."""
+
+    log: EventLog
+    access: LogAccess
+
+    def durable(self) -> int:
+        """Log position below which the journal is durable."""
+
+    def logged_on(self, link: Link, label: str) -> None:
+        """A flow has logged on. Of several links between two instances one stays. Raises Refused."""
+
+    async def peer_config(self, link: Link, channel: Channel) -> InstanceConfig:
+        """Send this instance's CONFIG if it was not sent, and wait for the other's."""
+
+    def violations(self, destination: Destination, peer_config: InstanceConfig) -> list[Violation]:
+        """The differences between the configurations that forbid the flow."""
+
+    def schedule(self) -> None:
+        """Request a turn."""
+
+    def tail_lost(self) -> None:
+        """The log has lost records that were durable, and others have them: begin a new epoch."""
+
+    def raise_event(self, kind: str, connection: Connection) -> None:
+        """Run the actions for an event of a destination."""
+
+
+class Outgoing:
+    """One flow to a destination, on a channel for which the sink has sent HELLO_ACK."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        destination: Destination,
+        channel: Channel,
+        flow: Flow,
+        transport: str,
+        credentials: Credentials,
+        compression: Algorithm | None,
+    ) -> None:
+        self._around = around
+        self._destination = destination
+        self._channel = channel
+        self._link = channel.link
+        self._flow = flow
+        self._transport = transport
+        self._credentials = credentials
+        self._compression = compression
+        self._resync_until = 0
+        self._resynced = False
+        self._last_sync: bool | None = None
+        self.began = False
+        """Whether records were sent, or could have been."""
+
+    async def run(self) -> Refused:
+        """Run the flow until it ends. Return why. Raises Refused if it did not begin, ProtocolError."""
+        assert self._link.peer is not None
+        # Even if the flow does not begin: what came from that instance does not go back there, so nobody waits for it.
+        self._destination.meet(self._link.peer)
+        try:
+            async with asyncio.timeout(SETUP_S):
+                await log_on(self._channel, self._credentials)
+                self._around.logged_on(self._link, self._flow.label)
+                peer_config = await self._around.peer_config(self._link, self._channel)
+                self._validate(peer_config)
+            async with asyncio.timeout(VECTOR_S):
+                resume, vector = await self._resume()
+        except TimeoutError:
+            raise Refused(hello.TIMEOUT, "the other side did not answer in time") from None
+        self._start(resume, vector)
+        try:
+            return await self._channel.wait_end()
+        finally:
+            self._finish()
+
+    def _validate(self, peer_config: InstanceConfig) -> None:
+        violations = self._around.violations(self._destination, peer_config)
+        self._channel.send_json(frames.CONFIG_RESULT, result_frame(violations))
+        for violation in violations:
+            self._around.log.log("1E-0003", client=self._flow.client_name, violation=violation)
+        if violations:
+            raise Refused(
+                hello.VALIDATION,
+                f"{len(violations)} checks of the replication configuration failed; the log of the instance that "
+                "sends the messages has them",
+            )
+
+    async def _resume(self) -> tuple[Content, bytes]:
+        resume = Content(await self._channel.expect(frames.RESUME))
+        count = resume.number("vector_count", 0)
+        if count * 16 > VECTOR_BYTES_MAX:
+            raise ProtocolError(f"a vector of {count} publishers")
+        vector = bytearray()
+        while len(vector) < count * 16:
+            part = (await self._channel.expect(frames.RESUME_VECTOR)).payload
+            if not part or len(part) % 16 or len(vector) + len(part) > count * 16:
+                raise ProtocolError(f"{len(part)} bytes of a vector with {count} publishers")
+            vector += part
+        return resume, bytes(vector)
+
+    def _start(self, resume: Content, vector: bytes) -> None:
+        around, destination, link = self._around, self._destination, self._link
+        assert link.peer is not None
+        last_txid = resume.number("last_txid", 0)
+        end_txid = around.access.last_txid()
+        if end_txid is not None and last_txid > end_txid:
+            around.log.log("1E-0021", peer=link.peer.name, txid=last_txid)
+            around.tail_lost()
+            raise Refused(hello.RECONNECT, "a new epoch of the log begins")
+        cursor, gap = around.access.find_start(last_txid)
+        try:
+            destination.source.begin(cursor, around.durable(), last_txid, vector, WINDOW_BYTES)
+        except StreamError as problem:
+            raise ProtocolError(str(problem)) from None
+        self._resync_until = around.durable()
+        client = self._flow.client_name
+        if gap is not None:
+            around.log.log("1E-0006", client=client, first=gap[0], last=gap[1])
+        self._channel.send_json(
+            frames.RESUME_ACK,
+            {
+                "start_txid": number(last_txid + 1),
+                "gap": [number(gap[0]), number(gap[1])] if gap is not None else None,
+            },
+        )
+        self.began = True
+        connection = Connection(
+            link.peer, self._flow, link.address, self._transport, lambda: link.end(_asked_to_reconnect())
+        )
+        destination.connected(connection)
+        around.log.log("1E-0001", client=client, peer=link.peer.name, address=link.address)
+        around.log.log("1E-0004", client=client, txid=last_txid)
+        around.raise_event("connect-replication", connection)
+        self._channel.handler = self._take
+        self._channel.produce = self._produce
+        link.wake()
+        around.schedule()
+
+    def _finish(self) -> None:
+        destination = self._destination
+        connection = destination.connection
+        destination.disconnected()
+        self._around.schedule()
+        if connection is not None:
+            self._around.raise_event("disconnect-replication", connection)
+
+    # --- while it runs --------------------------------------------------------------------------------------
+
+    def _produce(self) -> Iterable[bytes]:
+        destination, channel = self._destination, self._channel
+        source = destination.source
+        made = [
+            frames.encode(kind, payload, channel.stream, self._compression)
+            for kind, payload in source.fill(self._around.durable(), BATCH_BYTES)
+        ]
+        if destination.is_sync != self._last_sync:
+            self._last_sync = destination.is_sync
+            mode = "sync" if self._last_sync else "async"
+            made.append(frames.encode_json(frames.MODE, {"mode": mode}, channel.stream))
+        if not self._resynced and source.sent_position >= self._resync_until:
+            self._resynced = True
+            made.append(frames.encode(frames.RESYNC_DONE, _TXID.pack(source.sent_txid), channel.stream))
+            self._around.log.log("1E-0005", client=self._flow.client_name)
+            if destination.connection is not None:
+                destination.connection.is_live = True
+                self._around.raise_event("replication-resync-complete", destination.connection)
+        return made
+
+    async def _take(self, frame: Frame) -> None:
+        destination = self._destination
+        if frame.type == frames.ACK:
+            try:
+                acknowledged = TxidSet.from_payload(frame.payload)
+            except StreamError as problem:
+                raise ProtocolError(str(problem)) from None
+            if self._around.log.enabled("trace"):
+                self._around.log.log("12-1002", client=self._flow.client_name, txid=acknowledged.through)
+            destination.acknowledge(acknowledged)
+            # The turn goes on with the work, and sinks whose records were waiting for this acknowledge them.
+            self._around.schedule()
+        elif frame.type == frames.CREDIT:
+            if len(frame.payload) != _CREDIT.size:
+                raise ProtocolError(f"a CREDIT of {len(frame.payload)} bytes")
+            try:
+                destination.source.credit(_CREDIT.unpack(frame.payload)[0])
+            except (StreamError, OverflowError) as problem:
+                raise ProtocolError(str(problem)) from None
+            self._link.wake()
+        elif frame.type == frames.REJECT:
+            if len(frame.payload) < _TXID.size:
+                raise ProtocolError(f"a REJECT of {len(frame.payload)} bytes")
+            reason = frame.payload[_TXID.size :][:2000].decode("utf-8", "replace")
+            txid = _TXID.unpack_from(frame.payload)[0]
+            self._around.log.log("1E-0007", client=self._flow.client_name, txid=txid, reason=reason)
+        else:
+            raise ProtocolError(f"{frame.name} to the source of a running flow")
+
+
+def _asked_to_reconnect() -> Refused:
+    return Refused(hello.RECONNECT, "the other instance was asked to reconnect")

@@ -1,0 +1,342 @@
+"""Queues that span two or three real instances: replication.md §26, 57 to 66, and queues.md §24, 68 to 70."""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.admin import get
+from tests.support.instances import Instances, Sent, To
+from tests.support.peer import RawClient, Silence, bodies_of
+from tests.support.ports import release_port, reserve_port
+from tests.support.queues import acknowledge, bodies, queue_xml
+from tests.support.server import wait_until
+
+TOPICS = (Sent("^T"), Sent("^Q"))
+QUIET_S = 1.0
+
+
+class Group:
+    """Instances with one queue, their admin interfaces, and named clients."""
+
+    def __init__(self, directory: Path) -> None:
+        self.instances = Instances(directory)
+        self._admin: dict[str, int] = {}
+        self._names = 0
+
+    def add(
+        self, name: str, to: Sequence[To | str], queue: str | None = None, xml: str = "", **options: Any
+    ) -> None:
+        """Add an instance whose destinations replicate the queue and its messages."""
+        self._admin[name] = reserve_port()
+        xml += f"<Admin><InetAddr>127.0.0.1:{self._admin[name]}</InetAddr><Interval>1s</Interval></Admin>"
+        self.instances.add(
+            name,
+            [one if isinstance(one, To) else To(one, topics=TOPICS) for one in to],
+            topics=("^T", "^Q"),
+            xml=f"<SOW>{queue or queue_xml('Q', 'T')}</SOW>{xml}",
+            **options,
+        )
+
+    def client(self, name: str) -> RawClient:
+        """A client that is logged on, with a name of its own."""
+        self._names += 1
+        client = RawClient.tcp(self.instances[name].port())
+        client.logon(f"client-{self._names}", o="ack_conflation=10ms")
+        return client
+
+    def consumer(self, name: str, backlog: int = 10, **fields: Any) -> RawClient:
+        client = self.client(name)
+        client.subscribe("Q", "s", o=f"max_backlog={backlog}", **fields)
+        return client
+
+    def publish(self, name: str, *numbers: int, wait: bool = True) -> None:
+        """Publish messages; they are durable on the other instance, too, if that is waited for."""
+        client = self.client(name)
+        for body in bodies(*numbers):
+            client.publish("T", body)
+        client.flush("persisted" if wait else "processed")
+        client.close()
+
+    def metrics(self, name: str) -> dict[str, str]:
+        answer = get(self._admin[name], "/amps/instance/queues/Q!json.json")
+        found = answer.json()["amps"]["instance"]["queues"][0]
+        return {key: str(value) for key, value in found.items()}
+
+    def details(self, name: str) -> dict[str, Any]:
+        return json.loads(get(self._admin[name], "/amps/instance/queues/Q!json/details").body)
+
+    def order(self, name: str, operation: str) -> None:
+        answer = get(self._admin[name], f"/amps/administrator/queues/Q!json/{operation}")
+        assert answer.status == 200, answer.body
+
+    def wait_metrics(self, name: str, **expected: int | str) -> None:
+        wait_until(
+            lambda: all(self.metrics(name)[key] == str(value) for key, value in expected.items()),
+            20,
+            lambda: f"{name}: {self.metrics(name)}, expected {expected}",
+        )
+
+
+def take(client: RawClient, count: int) -> list[bytes]:
+    """Receive messages one by one, and acknowledge each."""
+    found = []
+    for _ in range(count):
+        (message,) = client.receive_published(1)
+        acknowledge(client, message)
+        found.append(message.body)
+    return found
+
+
+def take_until_quiet(client: RawClient, quiet_s: float = QUIET_S) -> list[bytes]:
+    """Receive and acknowledge messages until none comes for a while."""
+    found: list[bytes] = []
+    with contextlib.suppress(Silence):
+        while True:
+            (message,) = client.receive_published(1, quiet_s)
+            acknowledge(client, message)
+            found.append(message.body)
+    return found
+
+
+def nothing_for(client: RawClient, seconds: float) -> None:
+    client.expect_nothing_for(seconds)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    made = Group(tmp_path)
+    with made.instances:
+        yield made
+
+
+@pytest.fixture
+def pair(group: Group) -> Group:
+    """A and B, with the same queue."""
+    group.add("A", ["B"])
+    group.add("B", ["A"])
+    group.instances.start()
+    return group
+
+
+def test_each_message_is_delivered_once(pair: Group) -> None:
+    """57: consumers on both instances; 1000 messages published to A are delivered 1000 times together."""
+    consumers = [pair.consumer("A", 10), pair.consumer("B", 10)]
+    pair.publish("A", *range(1000))
+    found = [take_until_quiet(consumer) for consumer in consumers]
+    assert sorted(found[0] + found[1]) == sorted(bodies(*range(1000)))
+    for name in "AB":
+        pair.wait_metrics(name, queue_depth=0, owned=0)
+
+
+def test_messages_move_to_the_only_consumer(pair: Group) -> None:
+    """58, queues.md 68: all 100 are delivered on B, none twice; the counters of both say so; both queues are empty."""
+    consumer = pair.consumer("B")
+    pair.publish("A", *range(100))
+    assert take(consumer, 100) == bodies(*range(100))
+    nothing_for(consumer, QUIET_S)
+    pair.wait_metrics("A", transferred_out=100, transferred_in=0, queue_depth=0)
+    pair.wait_metrics("B", transferred_in=100, transferred_out=0, queue_depth=0)
+
+
+def test_a_fast_consumer_of_the_owner_gets_all(pair: Group) -> None:
+    """59, queues.md 68: nothing is transferred."""
+    idle = pair.consumer("B")
+    fast = pair.consumer("A")
+    pair.publish("A", *range(100))
+    assert take(fast, 100) == bodies(*range(100))
+    nothing_for(idle, QUIET_S)
+    pair.wait_metrics("B", transferred_in=0, queue_depth=0)
+
+
+def test_an_acknowledgement_on_the_other_instance_counts(pair: Group) -> None:
+    """60: it empties the queue on A; after a restart of A nothing is delivered again."""
+    consumer = pair.consumer("B")
+    pair.publish("A", 1, 2)
+    take(consumer, 2)
+    pair.wait_metrics("A", queue_depth=0)
+    pair.instances.kill("A")
+    pair.instances.start("A")
+    again = pair.consumer("A")
+    nothing_for(again, QUIET_S)
+
+
+def test_messages_of_a_stopped_owner(pair: Group) -> None:
+    """61 to 63, queues.md 69: B delivers them only as a proxy, and only if a consumer is there; none comes twice."""
+    pair.publish("A", 1, 2, 3)
+    pair.wait_metrics("B", queue_depth=3, owned=0)
+    pair.instances.kill("A")
+    consumer = pair.consumer("B")
+    pair.publish("B", 4, wait=False)
+    assert take(consumer, 1) == bodies(4)
+    nothing_for(consumer, 3)
+    consumer.close()
+    assert pair.metrics("B")["proxied_transfer"] == "disabled"
+    pair.order("B", "enable_proxied_transfer")
+    pair.wait_metrics("B", proxied_transfer="enabled")
+    time.sleep(1)
+    pair.wait_metrics("B", owned=0, queue_depth=3)
+    consumer = pair.consumer("B")
+    assert take(consumer, 3) == bodies(1, 2, 3)
+    pair.wait_metrics("B", transferred_in=3, queue_depth=0)
+    pair.instances.start("A")
+    pair.instances.wait_connected("B", "A")
+    pair.order("B", "disable_proxied_transfer")
+    pair.wait_metrics("A", queue_depth=0)
+    again = pair.consumer("A")
+    nothing_for(again, QUIET_S)
+    nothing_for(consumer, QUIET_S)
+
+
+def test_details_tell_the_owner(pair: Group) -> None:
+    """§17: `locally_owned` and `deliverable` of each message."""
+    pair.publish("A", 1)
+    pair.publish("B", 2)
+    for name, own in (("A", [1, 0]), ("B", [0, 1])):
+        pair.wait_metrics(name, queue_depth=2, owned=1)
+        shown = pair.details(name)
+        assert [message["locally_owned"] for message in shown["messages"]] == own
+        assert [message["deliverable"] for message in shown["messages"]] == own
+        assert shown["locally_owned"] == 1
+
+
+def test_a_group_local_queue_belongs_to_its_initial_owner(group: Group) -> None:
+    """64, queues.md 70: a message published to B goes to A's consumer, although B's is free."""
+    queue = queue_xml("Q", "T", kind="GroupLocalQueue", InitialOwner="A")
+    group.add("A", ["B"], queue)
+    group.add("B", ["A"], queue)
+    group.instances.start()
+    there, here = group.consumer("A"), group.consumer("B")
+    group.publish("B", *range(20))
+    assert take(there, 20) == bodies(*range(20))
+    nothing_for(here, QUIET_S)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_group_local_queues_of_two_groups(group: Group, shared: bool) -> None:
+    """64, queues.md 70: one queue with a common `GroupLocalQueueDomain`, two queues without."""
+    common = {"GroupLocalQueueDomain": "X"} if shared else {}
+    for name, group_name in (("A", "X"), ("B", "Y")):
+        owner = "A" if shared else name
+        queue = queue_xml("Q", "T", kind="GroupLocalQueue", InitialOwner=owner, **(common if name == "B" else {}))
+        other = "B" if name == "A" else "A"
+        exclude = "" if shared else "replicate,cascade,queue_passthrough"
+        group.add(name, [To(other, topics=TOPICS, exclude=exclude)], queue, group=group_name)
+    group.instances.start()
+    consumers = {name: group.consumer(name) for name in "AB"}
+    group.publish("A", 1, 2)
+    assert take(consumers["A"], 2) == bodies(1, 2)
+    if shared:
+        nothing_for(consumers["B"], QUIET_S)
+    else:
+        assert take(consumers["B"], 2) == bodies(1, 2)
+    for name in "AB":
+        group.wait_metrics(name, queue_depth=0)
+
+
+def test_an_acknowledgement_before_its_message(pair: Group) -> None:
+    """65: it is kept, on both instances; the message that comes later is not delivered."""
+    consumer = pair.consumer("B")
+    publisher = pair.client("A")
+    publisher.publish("T", b"1", s=1, a="persisted")
+    publisher.wait_for_persisted(1)
+    (first,) = consumer.receive_published(1)
+    name_id, sequence, *_ = str(first["bm"]).split("|")
+    assert sequence == "1"
+    acknowledge(pair.client("B"), f"{name_id}|2|")
+    for name in "AB":
+        pair.wait_metrics(name, deferred_ack_count=1)
+    publisher.publish("T", b"2", s=2, a="persisted")
+    publisher.wait_for_persisted(2)
+    for name in "AB":
+        pair.wait_metrics(name, deferred_ack_count=0, queue_depth=1)
+    nothing_for(consumer, QUIET_S)
+
+
+def test_a_barrier_waits_for_the_acknowledgements_of_all(group: Group) -> None:
+    """66, queues.md 70: no instance delivers it before 1 to 3 are acknowledged; then both do."""
+    queue = queue_xml("Q", "T", BarrierExpression="/id = 4")
+    group.add("A", ["B"], queue)
+    group.add("B", ["A"], queue)
+    group.instances.start()
+    there, here = group.consumer("A"), group.consumer("B")
+    group.publish("A", 1, 2, 3, 4)
+    held = there.receive_published(3)
+    assert bodies_of(held) == bodies(1, 2, 3)
+    for client in (there, here):
+        nothing_for(client, 0.5)
+    acknowledge(there, *held)
+    assert bodies_of(there.receive_published(1)) == bodies(4)
+    assert bodies_of(here.receive_published(1)) == bodies(4)
+
+
+def test_removals_by_limits_are_replicated(group: Group) -> None:
+    """25.34: the owner expires a message that was cancelled too often, and tells the others."""
+    queue = queue_xml("Q", "T", MaxCancels=1)
+    group.add("A", ["B"], queue)
+    group.add("B", ["A"], queue)
+    group.instances.start()
+    consumer = group.consumer("A")
+    group.publish("A", 1)
+    (message,) = consumer.receive_published(1)
+    group.wait_metrics("B", queue_depth=1)
+    acknowledge(consumer, message, o="cancel")
+    for name in "AB":
+        group.wait_metrics(name, queue_depth=0)
+
+
+def test_at_most_once_deliveries_are_replicated(group: Group) -> None:
+    """queues.md §17: a delivery empties the queue on both instances."""
+    queue = queue_xml("Q", "T", Semantics="at-most-once")
+    group.add("A", ["B"], queue)
+    group.add("B", ["A"], queue)
+    group.instances.start()
+    consumer = group.consumer("A")
+    group.publish("A", 1, 2)
+    assert bodies_of(consumer.receive_published(2)) == bodies(1, 2)
+    for name in "AB":
+        group.wait_metrics(name, queue_depth=0)
+
+
+def test_a_chain_passes_requests_and_transfers(group: Group) -> None:
+    """§24.8: the owner is two hops away."""
+    group.add("A", ["B"])
+    group.add("B", ["A", "C"])
+    group.add("C", ["B"])
+    group.instances.start()
+    consumer = group.consumer("C")
+    group.publish("A", *range(20))
+    assert take(consumer, 20) == bodies(*range(20))
+    group.wait_metrics("A", transferred_out=20, queue_depth=0)
+    group.wait_metrics("B", queue_depth=0, owned=0)
+    group.wait_metrics("C", transferred_in=20, queue_depth=0)
+
+
+def test_filters_of_consumers_decide_what_is_requested(pair: Group) -> None:
+    """§14.2: only messages that a subscription here could take move."""
+    consumer = pair.consumer("B", filter="/id > 5")
+    pair.publish("A", *range(10))
+    assert take(consumer, 4) == bodies(6, 7, 8, 9)
+    nothing_for(consumer, QUIET_S)
+    pair.wait_metrics("A", queue_depth=6, owned=6, transferred_out=4)
+
+
+def test_a_transfer_survives_restarts_of_both(pair: Group) -> None:
+    """The owner after a crash is that before it."""
+    consumer = pair.consumer("B", 3)
+    pair.publish("A", 1, 2, 3)
+    held = consumer.receive_published(3)
+    assert bodies_of(held) == bodies(1, 2, 3)
+    acknowledge(consumer, held[0])
+    pair.wait_metrics("A", queue_depth=2)
+    for name in "AB":
+        pair.instances.kill(name)
+    pair.instances.start()
+    pair.wait_metrics("A", queue_depth=2, owned=0)
+    pair.wait_metrics("B", queue_depth=2, owned=2)
+    here = pair.consumer("B")
+    assert take(here, 2) == bodies(2, 3)

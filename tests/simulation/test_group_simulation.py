@@ -1,0 +1,155 @@
+"""Groups of real instances on simulated time, network and disks, and proof that they notice missing precautions.
+
+`python -m tests.simulation --groups` runs more seeds, `--trace` shows everything that happens in one.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amps.server.core.identity import LogIdentity
+from amps.server.replication import incoming
+from amps.server.replication.core_sessions import CoreSessions
+from amps.server.replication.incoming import Incoming
+from amps.server.replication.replication import Replication
+from tests.simulation import group_instance
+from tests.simulation.group_instance import GroupInstance
+from tests.simulation.group_topologies import TOPOLOGIES
+from tests.simulation.group_world import GroupWorld, run_group_seed
+
+LONG = bool(os.environ.get("AMPS_LONG_TESTS"))
+SEEDS = 400 if LONG else 40
+BATCHES = 4
+MUTATION_SEEDS = 300
+STEPS = 1000
+
+
+def _run(seed: int, directory: Path) -> GroupWorld:
+    directory.mkdir()
+    return run_group_seed(seed, directory, STEPS)
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_group_simulation_seeds(tmp_path: Path, batch: int) -> None:
+    """replication.md §§6, 7, 9-12, 24: whatever breaks, nothing acknowledged is missing, no message is twice or out of its
+    order, and at quiet all logs are equal.
+    """
+    worlds = [_run(seed, tmp_path / str(seed)) for seed in range(batch, SEEDS, BATCHES)]
+    assert sum(world.deaths for world in worlds) > len(worlds), "so few deaths prove nothing"
+    assert sum(len(world.promises) for world in worlds) > 10 * len(worlds), "so few promises prove nothing"
+    assert sum(world.network.made for world in worlds) > 3 * len(worlds)
+
+
+@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+def test_group_simulation_every_topology(tmp_path: Path, name: str) -> None:
+    """replication.md §18."""
+    world = run_group_seed(3, tmp_path, STEPS, topology=TOPOLOGIES[name])
+    assert world.network.made >= len(world.topology.groups) - 1
+
+
+def test_group_simulation_a_seed_replays_exactly(tmp_path: Path) -> None:
+    first, second = _run(6, tmp_path / "first"), _run(6, tmp_path / "second")
+    assert [text.replace("first", "second") for text in first.history] == second.history
+    assert first.promises
+    assert len(first.promises) == len(second.promises)
+
+
+def _records_leave_undurable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Replication, "durable", lambda self: self._runtime.control.watermarks()[0])
+
+
+def _undurable_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(self: CoreSessions, position: int) -> None: ...
+
+    monkeypatch.setattr(CoreSessions, "until_durable", at_once)
+
+
+def _undurable_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
+    step: Any = Incoming.step
+
+    def step_with_written(self: Incoming, consumed: int, written: int, durable: int) -> bool:
+        return bool(step(self, consumed, written, written))
+
+    monkeypatch.setattr(Incoming, "step", step_with_written)
+
+
+def _clients_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_instance, "make_destinations", lambda config, runtime: None)
+
+
+def _resume_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin: Any = CoreSessions.begin_session
+
+    async def ahead(self: CoreSessions, name: str) -> Any:
+        session, last_txid = await begin(self, name)
+        return session, last_txid + 3 if last_txid else 0
+
+    monkeypatch.setattr(CoreSessions, "begin_session", ahead)
+
+
+def _same_epoch_after_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        group_instance, "read_identity", lambda directory, name: LogIdentity(f"uuid-{name}", "e1")
+    )
+
+
+def _records_that_the_core_has_not_read_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink counts records as taken that are only in the ring."""
+    monkeypatch.setattr(incoming, "SinkFlow", _Eager)
+
+
+class _Eager:
+    def __init__(self, *arguments: Any) -> None:
+        self._flow = _SinkFlow(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._flow, name)
+
+    def consumed(self, ring_position: int) -> int:
+        return self._flow.taken_txid
+
+
+_SinkFlow: Any = incoming.SinkFlow
+
+
+def _unread_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink goes on after its core has refused a record."""
+    monkeypatch.setattr(Incoming, "_refused", lambda self, reason: None)
+
+
+def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a fault of the server: the world must notice that an instance was not filled."""
+    monkeypatch.setattr(GroupInstance, "begin_replication", lambda self: None)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "hint"),
+    [
+        (_records_leave_undurable, 0),
+        (_undurable_resume, 0),
+        (_undurable_acknowledgements, 0),
+        (_clients_do_not_wait, 0),
+        (_resume_ahead, 0),
+        (_same_epoch_after_a_wipe, 0),
+        (_records_that_the_core_has_not_read_count, 0),
+        (_unread_refusals, 0),
+        (_files_survive_a_wipe, 0),
+    ],
+)
+def test_group_simulation_finds_a_missing_precaution(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mutate: Callable[[pytest.MonkeyPatch], None],
+    hint: int,
+) -> None:
+    """`hint`: a seed that has noticed it. After a change of the simulation, others are searched."""
+    mutate(monkeypatch)
+    for seed in dict.fromkeys((hint, *range(MUTATION_SEEDS))):
+        try:
+            _run(seed, tmp_path / str(seed))
+        except Exception:
+            return
+    raise AssertionError(f"{MUTATION_SEEDS} seeds did not notice")

@@ -1,0 +1,538 @@
+"""Source flows of replication: which records are sent, and what is acknowledged (replication.md §§9, 24.5-24.7)."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amps._core.journal.reader import LogDamaged
+from amps._core.replication.stream import (
+    FRAME_DATA,
+    FRAME_NAMES,
+    Rules,
+    SourceFlow,
+    StreamError,
+    TxidSet,
+    find_start,
+)
+from amps._core.shm.memory import PendingTable
+from amps._core.values.value import publisher_id
+from amps.journal.compression import compress_journal
+from amps.journal.disk import Disk
+from tests.support.records import CLIENT, element
+from tests.support.streams import (
+    KIND_TRANSACTION,
+    GrowingLog,
+    Logged,
+    names_of,
+    records_in,
+    topic_table,
+)
+
+ALL = 1 << 60
+PEER = ("B", "7")
+PATHS = (b"", b"A\tG\t1", b"A\tG\t1\nC\tH\t2", b"B\tG\t7\nC\tG\t2", b"B\tG\t6")
+"""Direct, from group G, from group H, through the peer, through an earlier epoch of the peer."""
+PASSED_GROUP = "G"
+
+
+def goes(record: Logged, peer: tuple[str, str] | None = PEER) -> bool:
+    """The rules of these tests, a second time: topics that begin with `t`, and messages from group G."""
+    if not record.topic.startswith("t") or not record.parts.publisher_id:
+        return False
+    if not (1 <= record.parts.kind <= 6 or record.parts.kind == 20):
+        return False
+    hops = [hop.split("\t") for hop in record.path.decode().split("\n")] if record.path else []
+    if peer is not None and any((name, epoch) == peer for name, _group, epoch in hops):
+        return False
+    return not hops or hops[-1][1] == PASSED_GROUP
+
+
+def rules(peer: tuple[str, str] | None = PEER) -> Rules:
+    return Rules(lambda topic, kind: topic.startswith("t"), lambda group: group == PASSED_GROUP, {}, peer)
+
+
+def flow_over(log: GrowingLog, table: PendingTable | None = None) -> SourceFlow:
+    return SourceFlow(rules(), log.cursor(topic_table()), table)
+
+
+def connect(flow: SourceFlow, log: GrowingLog, start: int = 0, vector: bytes = b"", **more: int) -> None:
+    flow.begin(log.cursor(topic_table()), log.position, start, vector, **more)
+
+
+def send_all(flow: SourceFlow, log: GrowingLog, step: int = ALL) -> list[tuple[int, bytes]]:
+    frames = []
+    while flow.sent_position < log.position:
+        frames += flow.fill(log.position, step)
+    return frames
+
+
+RECORD = st.tuples(
+    st.sampled_from(["p", "q", "r"]),
+    st.sampled_from(["t", "t2", "other"]),
+    st.sampled_from(PATHS),
+    st.sampled_from([1, 1, 1, 2, 3, 4, 6, 20, 7, 8]),
+    st.integers(0, 60),
+)
+MEMBER = RECORD.filter(lambda one: one[3] != 20)
+STEP = st.one_of(RECORD, st.lists(MEMBER, min_size=1, max_size=4), st.just("rotate"))
+
+
+def grow(log: GrowingLog, steps: list[Any]) -> None:
+    sequences: dict[str, int] = {}
+    for step in steps:
+        if step == "rotate":
+            log.rotate()
+            continue
+        is_group = isinstance(step, list)
+        wanted = []
+        for client, topic, path, kind, length in step if is_group else [step]:
+            sequences[client] = sequences.get(client, 0) + 1
+            source = (99, sequences[client]) if path else None
+            fields = {"payload": length if isinstance(length, bytes) else bytes(length), "kind": kind}
+            wanted.append((client, sequences[client], topic, path, source, "json", b"", fields))
+        log.append_group(wanted, is_group)
+
+
+@settings(deadline=None)
+@given(
+    steps=st.lists(STEP, max_size=40),
+    step=st.sampled_from([1, 500, ALL]),
+    start=st.integers(0, 30),
+    have=st.dictionaries(st.sampled_from(["p", "q", "x"]), st.integers(0, 12)),
+    scanned_before=st.integers(0, 6000),
+)
+def test_exactly_the_records_that_the_sink_lacks_are_sent_as_they_are(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[Any],
+    step: int,
+    start: int,
+    have: dict[str, int],
+    scanned_before: int,
+) -> None:
+    """replication.md §9.1-9.4 and §24.5, behaviours 25, 26, 29, 52: by topic, last hop, path and vector."""
+    log = GrowingLog(tmp_path_factory.mktemp("log"), 8192)
+    grow(log, steps)
+    flow = flow_over(log)
+    flow.scan(log.position, scanned_before)
+    vector = b"".join(struct.pack("<QQ", publisher_id(name), sequence) for name, sequence in have.items())
+    connect(flow, log, start, vector)
+    frames = send_all(flow, log, step)
+    known = {publisher_id(name): sequence for name, sequence in have.items()}
+
+    def lacks(record: Logged) -> bool:
+        return record.parts.txid > start and record.parts.sequence > known.get(record.parts.publisher_id, 0)
+
+    expected = [one.raw for one in log.records if goes(one) and lacks(one)]
+    sent = records_in(frames)
+    assert [one.raw for one in sent if one.kind != KIND_TRANSACTION] == expected
+    assert flow.messages_out == len(expected)
+    whole = {one.group for one in log.records if one.group} - {
+        one.group for one in log.records if not (goes(one) and lacks(one))
+    }
+    assert sum(one.kind == KIND_TRANSACTION for one in sent) == len(whole)
+    check_names(frames, log)
+
+
+def check_names(frames: list[tuple[int, bytes]], log: GrowingLog) -> None:
+    """Each record's topic and names are given before it, topics for the journal of the record."""
+    topics: dict[tuple[int, int], bytes] = {}
+    names: dict[int, bytes] = {}
+    by_raw = {one.raw: one for one in log.records}
+    for kind, payload in frames:
+        if kind == FRAME_NAMES:
+            for journal, name_kind, name_id, text in names_of(payload):
+                if name_kind == 0:
+                    assert (journal, name_id) not in topics
+                    topics[journal, name_id] = text
+                else:
+                    assert name_id not in names
+                    assert name_id == publisher_id(text.decode())
+                    names[name_id] = text
+            continue
+        for one in records_in([(kind, payload)]):
+            if one.kind != KIND_TRANSACTION:
+                record = by_raw[one.raw]
+                assert topics[one.journal, record.parts.topic_id] == b"json\t" + record.topic.encode()
+                assert record.parts.publisher_id in names
+                assert not record.path or record.path in names.values()
+
+
+def test_a_client_whose_messages_the_server_numbers_is_named(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    client = log._name(1, b"anna")
+    log.append("", 5, publisher_id=77, extension=element(CLIENT, client))
+    flow = flow_over(log)
+    connect(flow, log)
+    (names, _data) = send_all(flow, log)
+    assert [one[1:] for one in names_of(names[1])] == [(0, 0, b"json\tt"), (1, client, b"anna")]
+
+
+def test_publisher_0_and_reserved_topics_stay_here(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    log.append("p", 1, "/AMPS/x")
+    log.append("", 5, publisher_id=0)
+    flow = SourceFlow(Rules(lambda topic, kind: True, lambda group: True, {}), log.cursor(topic_table()))
+    connect(flow, log)
+    assert log._name(1, b"p")
+    assert [one.raw for one in records_in(send_all(flow, log))] == [log.records[1].raw]
+
+
+def test_without_pass_through_only_direct_publishes_are_sent(tmp_path: Path) -> None:
+    """Behaviour 25 of replication.md."""
+    log = GrowingLog(tmp_path)
+    log.append("p", 1)
+    log.append("p", 2, path=b"A\tG\t1", source=(9, 1))
+    flow = SourceFlow(Rules(lambda topic, kind: True, None, {}), log.cursor(topic_table()))
+    connect(flow, log)
+    assert [one.txid for one in records_in(send_all(flow, log))] == [1]
+
+
+def test_the_window_stops_the_source_and_credit_lets_it_go_on(tmp_path: Path) -> None:
+    """replication.md §24.6: the source stops reading when the window is used; the scan goes on."""
+    log = GrowingLog(tmp_path)
+    for number in range(20):
+        log.append("p", number + 1)
+    flow = flow_over(log)
+    connect(flow, log, window=200)
+    assert len(records_in(flow.fill(log.position, ALL))) == 3  # 80 bytes each: the third one uses it up
+    assert flow.fill(log.position, ALL) == []
+    assert flow.window == -40
+    assert flow.scan(log.position, ALL)
+    assert flow.scanned_position == log.position > flow.sent_position
+    flow.credit(40)
+    assert flow.fill(log.position, ALL) == []
+    flow.credit(10**6)
+    assert [one.txid for one in records_in(flow.fill(log.position, ALL))] == list(range(4, 21))
+    assert flow.sent_position == log.position
+
+
+def test_the_scan_leaves_the_rest_of_a_fill_to_the_next_one(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    for number in range(20):
+        log.append("p", number + 1)
+    flow = flow_over(log)
+    connect(flow, log)
+    assert len(records_in(flow.fill(log.position, 400))) < 20
+    before = flow.scanned_position
+    assert not flow.scan(log.position, ALL)
+    assert flow.scanned_position == before == flow.sent_position
+    assert flow.scan(log.position, ALL)  # `fill` was not called again, perhaps for a blocked socket
+    assert flow.scanned_position == log.position > flow.sent_position == before
+
+
+def test_nothing_at_or_behind_the_limit_is_sent(tmp_path: Path) -> None:
+    """A record leaves an instance only below its durable watermark."""
+    log = GrowingLog(tmp_path)
+    records = [log.append("p", number + 1) for number in range(5)]
+    flow = flow_over(log)
+    connect(flow, log)
+    assert [one.txid for one in records_in(flow.fill(records[3].parts.position, ALL))] == [1, 2, 3]
+    assert flow.scanned_position == records[3].parts.position
+
+
+def test_batches_are_of_about_a_megabyte(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path, 8 << 20)
+    for number in range(5):
+        log.append("p", number + 1, payload=bytes(600_000))
+    flow = flow_over(log)
+    connect(flow, log)
+    frames = [payload for kind, payload in send_all(flow, log) if kind == FRAME_DATA]
+    assert [len(records_in([(FRAME_DATA, payload)])) for payload in frames] == [2, 2, 1]
+
+
+def test_damage_is_reported_and_never_sent(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    records = [log.append("p", number + 1, payload=b"abc") for number in range(3)]
+    with log.path(1).open("r+b") as file:
+        file.seek(records[1].parts.position + 82)
+        file.write(b"x")
+    flow = flow_over(log)
+    connect(flow, log)
+    with pytest.raises(LogDamaged, match="checksum"):
+        flow.fill(log.position, ALL)
+
+
+def test_a_vector_that_is_no_list_of_pairs_is_refused(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    with pytest.raises(StreamError):
+        connect(flow_over(log), log, 0, b"123")
+
+
+def test_the_vector_counts_only_for_what_was_there_at_the_start(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    log.append("p", 1)
+    flow = flow_over(log)
+    connect(flow, log, 0, struct.pack("<QQ", publisher_id("p"), 9))
+    log.append("p", 2)
+    assert [one.txid for one in records_in(send_all(flow, log))] == [2]
+    log.append("p", 3)
+    assert [one.txid for one in records_in(send_all(flow, log))] == [3]
+
+
+# --- the start --------------------------------------------------------------------------------------------
+
+
+def test_the_start_is_in_the_journal_of_the_first_record_that_the_sink_lacks(tmp_path: Path) -> None:
+    """replication.md §24.5: the start, and a gap if journals are gone."""
+    log = GrowingLog(tmp_path, first_txid=100)
+    for _ in range(3):
+        log.append("p", log.txid)
+        log.append("p", log.txid)
+        log.rotate()
+    directory = log.directory(topic_table())
+    # Journals 1 to 4 begin with 100, 102, 104, 106.
+    assert [find_start(directory, 1, 4, txid)[0] for txid in (0, 99, 100, 101, 102, 103, 105, 200)] == [
+        1, 1, 1, 2, 2, 3, 4, 4,
+    ]  # fmt: skip
+    assert find_start(directory, 1, 4, 98) == (1, (99, 99))
+    assert find_start(directory, 3, 4, 100) == (3, (101, 103))
+    assert find_start(directory, 3, 4, 103) == (3, None)
+    assert find_start(directory, 3, 4, 0) == (3, None)
+
+
+# --- acknowledgements -------------------------------------------------------------------------------------
+
+
+class AckModel:
+    """What is acknowledged, record by record."""
+
+    def __init__(self) -> None:
+        self.acked: set[int] = set()
+
+
+ACK_STEP = st.one_of(
+    st.tuples(st.just("append"), STEP),
+    st.tuples(st.just("scan"), st.sampled_from([1, 300, ALL])),
+    st.tuples(st.just("fill"), st.sampled_from([1, 300, ALL])),
+    st.tuples(st.just("ack"), st.lists(st.integers(0, 4), max_size=3)),
+    st.tuples(st.just("ack"), st.lists(st.integers(0, 4), max_size=3)),
+    st.tuples(st.just("follow"), st.sampled_from([1, 300, ALL])),
+    st.tuples(st.just("connect"), st.integers(0, 100)),
+    st.tuples(st.just("end"), st.none()),
+)
+
+
+@settings(deadline=None)
+@given(steps=st.lists(ACK_STEP, max_size=60))
+def test_watermark_and_pending_publishers_follow_acknowledgements_with_exceptions(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[Any],
+) -> None:
+    """replication.md §7 and §24.7: nobody waits for a record of another publisher, and nobody is acknowledged too
+    early.
+    """
+    log = GrowingLog(tmp_path_factory.mktemp("log"), 8192)
+    table = PendingTable(64)
+    flow = flow_over(log, table)
+    acked: set[int] = set()
+    sent: set[int] = set()
+    through, sequences = 0, 0
+    connect(flow, log)
+    for verb, argument in steps:
+        if verb == "append":
+            sequences += 10
+            grow_from(log, argument, sequences)
+        elif verb == "scan":
+            flow.scan(log.position, argument)
+        elif verb == "fill":
+            sent |= {
+                one.txid
+                for one in records_in(flow.fill(log.position, argument))
+                if one.kind != KIND_TRANSACTION
+            }
+        elif verb == "ack" and flow.connected and sent:
+            wanted = sorted(sent)
+            through = max(through, wanted[min(len(wanted) - 1, 2 + len(argument) * 3)])
+            late = [txid for txid in wanted if txid <= through and txid not in acked and txid % 5 in argument]
+            acked |= {txid for txid in wanted if txid <= through} - set(late)
+            flow.ack(TxidSet(through, [(txid, txid) for txid in late]))
+        elif verb == "follow":
+            flow.follow_acks(argument)
+        elif verb == "connect":
+            # The sink has a prefix of what was sent.
+            has = sorted(sent)[:argument]
+            sent = set(has) | acked
+            connect(flow, log, max(sent, default=0))
+        elif verb == "end":
+            flow.end()
+        check_pending(log, flow, table, acked, exact=False)
+    while not flow.follow_acks(200):
+        pass
+    flow.scan(log.position, ALL)
+    while not flow.scan(log.position, ALL):
+        pass
+    while not flow.follow_acks(200):
+        pass
+    check_pending(log, flow, table, acked, exact=True)
+
+
+def grow_from(log: GrowingLog, step: Any, first: int) -> None:
+    if step == "rotate":
+        log.rotate()
+        return
+    is_group = isinstance(step, list)
+    wanted = []
+    for number, (client, topic, path, kind, length) in enumerate(step if is_group else [step]):
+        source = (99, first) if path else None
+        fields = {"payload": bytes(length), "kind": kind}
+        wanted.append((client, first + number, topic, path, source, "json", b"", fields))
+    log.append_group(wanted, is_group)
+
+
+def check_pending(
+    log: GrowingLog, flow: SourceFlow, table: PendingTable, acked: set[int], *, exact: bool
+) -> None:
+    scanned = [one for one in log.records if one.parts.position < flow.scanned_position]
+    pending = [one for one in scanned if goes(one) and one.parts.txid not in acked]
+    first = min((one.parts.position for one in pending), default=flow.scanned_position)
+    assert flow.acked_position <= first
+    assert all(not flow.is_acked(one.parts.txid) for one in pending)
+    for one in scanned:
+        publisher = one.parts.publisher_id
+        waits = any(
+            other.parts.publisher_id == publisher and other.parts.position <= one.parts.position
+            for other in pending
+        )
+        said = table.is_pending(publisher, one.parts.position + 1, flow.acked_position)[0]
+        said = said and one.parts.position >= flow.acked_position
+        assert said or not waits
+        if exact and goes(one):
+            assert said == waits
+    if exact:
+        assert flow.acked_position == first
+        oldest = min((one.parts.timestamp_ns for one in pending), default=0)
+        assert flow.oldest_pending_time_ns == oldest
+        assert flow.newest_time_ns == (scanned[-1].parts.timestamp_ns if scanned else 0)
+        assert all(flow.is_acked(one.parts.txid) for one in scanned if goes(one) and one not in pending)
+
+
+def test_exceptions_hold_their_own_publishers_only(tmp_path: Path) -> None:
+    """docs/replication.md, acknowledgements: nobody waits for a record because of another one."""
+    log = GrowingLog(tmp_path)
+    table = PendingTable()
+    flow = flow_over(log, table)
+    connect(flow, log)
+    places: dict[int, Logged] = {}
+
+    def publish(*clients: str) -> None:
+        for client in clients:
+            record = log.append(client, log.txid)
+            places[record.parts.txid] = record
+        send_all(flow, log)
+
+    def acknowledge(through: int, *late: int) -> list[int]:
+        """The records that wait afterwards."""
+        settled = flow.settled
+        assert flow.ack(TxidSet(through, [(one, one) for one in late]))
+        while not flow.follow_acks(1):
+            pass
+        assert flow.settled > settled
+        return [
+            txid
+            for txid, one in places.items()
+            if one.parts.position >= flow.acked_position
+            and table.is_pending(one.parts.publisher_id, one.parts.position + 1, flow.acked_position)[0]
+        ]
+
+    publish("p", "q", "p", "r", "q", "p")
+    assert acknowledge(4, 2) == [2, 5, 6]
+    assert flow.acked_position == places[2].parts.position
+    assert acknowledge(6, 2, 6) == [2, 5, 6]  # q waits for its first record
+    publish("r", "s", "q")
+    assert acknowledge(8, 2, 6, 8) == [2, 5, 6, 8, 9]
+    assert acknowledge(9, 2, 8) == [2, 5, 8, 9]
+    assert acknowledge(9, 8) == [8]
+    assert acknowledge(9) == []
+    assert flow.acked_position == log.position
+
+
+def test_records_that_do_not_go_there_never_wait(tmp_path: Path) -> None:
+    """Behaviours 5 and 6 of replication.md: a publisher that no destination takes waits for none."""
+    log = GrowingLog(tmp_path)
+    table = PendingTable()
+    flow = flow_over(log, table)
+    first = log.append("p", 1)
+    log.append("q", 1, "other")
+    assert flow.scan(log.position, ALL)
+    assert flow.acked_position == first.parts.position
+    assert flow.oldest_pending_time_ns == first.parts.timestamp_ns
+    assert table.is_pending(publisher_id("p"), log.position, flow.acked_position)[0]
+    assert not table.is_pending(publisher_id("q"), log.position, flow.acked_position)[0]
+
+
+def test_what_the_sink_has_from_elsewhere_counts_as_acknowledged(tmp_path: Path) -> None:
+    """replication.md §24.5: covered records are not sent and count as acked."""
+    log = GrowingLog(tmp_path)
+    flow = flow_over(log, PendingTable())
+    log.append("p", 1)
+    log.append("p", 2)
+    flow.scan(log.position, ALL)
+    connect(flow, log, 0, struct.pack("<QQ", publisher_id("p"), 2))
+    assert send_all(flow, log) == []
+    assert flow.follow_acks(ALL)
+    assert flow.acked_position == log.position
+    assert flow.acked_txid == 2
+    assert flow.oldest_pending_time_ns == 0
+
+
+def test_resuming_counts_nothing_as_acknowledged(tmp_path: Path) -> None:
+    """The sink has the records, but its own destinations may not have them yet (replication.md §24.7)."""
+    log = GrowingLog(tmp_path)
+    flow = flow_over(log, PendingTable())
+    record = log.append("p", 1)
+    connect(flow, log, 1)
+    assert send_all(flow, log) == []
+    flow.scan(log.position, ALL)
+    assert flow.follow_acks(ALL)
+    assert flow.acked_position == record.parts.position
+    assert flow.ack(TxidSet(1))
+    assert flow.follow_acks(ALL)
+    assert flow.acked_position == log.position
+
+
+def test_a_known_watermark_is_not_pending_again(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    log.append("p", 1)
+    second = log.append("p", 2)
+    flow = SourceFlow(rules(), log.cursor(topic_table()), PendingTable(), second.parts.position, 1)
+    assert flow.acked_position == second.parts.position
+    flow.scan(log.position, ALL)
+    assert flow.acked_position == second.parts.position
+    assert flow.oldest_pending_time_ns == second.parts.timestamp_ns
+    assert flow.acked_txid == 1
+
+
+def test_an_older_acknowledgement_changes_nothing(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    log.append("p", 1)
+    log.append("p", 2)
+    flow = flow_over(log, PendingTable())
+    connect(flow, log)
+    send_all(flow, log)
+    assert flow.ack(TxidSet(2))
+    assert not flow.ack(TxidSet(2))
+    assert not flow.ack(TxidSet(1))
+    assert flow.is_acked(2)
+
+
+def test_a_flow_reads_compressed_journals(tmp_path: Path) -> None:
+    """Archived and compressed journals are read for resynchronization (behaviour 52)."""
+    log = GrowingLog(tmp_path)
+    for number in range(50):
+        log.append("p", number + 1, payload=b"x" * 100)
+    log.append_group([("q", n, "t", b"", None, "json", b"", {"payload": b"y"}) for n in range(1, 4)])
+    log.rotate()
+    log.append("p", 51)
+    compressed = tmp_path / "compressed"
+    for _ in compress_journal(Disk(), log.path(1), compressed):
+        pass
+    compressed.replace(log.path(1))
+    flow = flow_over(log)
+    connect(flow, log)
+    assert [one.txid for one in records_in(send_all(flow, log, 700)) if one.kind != KIND_TRANSACTION] == list(
+        range(1, 55)
+    )

@@ -1,0 +1,147 @@
+"""The frames of a link (replication.md §24.1): lengths are checked before memory is used."""
+
+import json
+import struct
+import zlib
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amps.server.replication import frames
+from amps.server.replication.frames import Content, Frame, Parser, ProtocolError
+
+
+def _parsed(data: bytes, step: int = 1 << 20, bytes_max: int = frames.FRAME_BYTES_MAX) -> list[Frame]:
+    parser = Parser()
+    parser.bytes_max = bytes_max
+    found: list[Frame] = []
+    for at in range(0, len(data), step):
+        parser.feed(data[at : at + step])
+        while (frame := parser.next()) is not None:
+            found.append(frame)
+    return found
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(frames.NAMES_OF_TYPES)),
+            st.binary(max_size=2000),
+            st.integers(0, 1),
+            st.sampled_from([None, "zlib", "zstd"]),
+        )
+    ),
+    st.integers(1, 5000),
+)
+def test_frames_arrive_as_they_were_sent_however_they_are_cut(sent: list, step: int) -> None:
+    sent = [
+        (kind, payload, stream, None if kind in (frames.HELLO, frames.HELLO_ACK) else compression)
+        for kind, payload, stream, compression in sent
+    ]
+    data = b"".join(frames.encode(*each) for each in sent)
+    assert _parsed(data, step) == [Frame(kind, stream, payload) for kind, payload, stream, _ in sent]
+
+
+def test_a_compressed_frame_is_shorter_and_says_so() -> None:
+    """Behaviour 50: the receiver needs no setting."""
+    for algorithm in ("zlib", "zstd"):
+        frame = frames.encode(frames.DATA, bytes(10_000), 1, algorithm)
+        assert len(frame) < 1000
+        assert frame[5] == frames.FLAG_COMPRESSED | frames.FLAG_STREAM_1
+        assert _parsed(frame) == [Frame(frames.DATA, 1, bytes(10_000))]
+
+
+@pytest.mark.parametrize("length", [0, 1, frames.STRANGER_FRAME_BYTES_MAX + 1, 0xFFFFFFFF])
+def test_a_wrong_length_is_refused_before_the_payload_arrives(length: int) -> None:
+    parser = Parser()
+    parser.feed(struct.pack(">IBB", length, frames.HELLO, 0))
+    with pytest.raises(ProtocolError, match="bytes"):
+        parser.next()
+
+
+def test_unknown_flags_and_a_compressed_hello_are_refused() -> None:
+    with pytest.raises(ProtocolError, match="flags"):
+        _parsed(struct.pack(">IBB", 2, frames.PING, 4))
+    with pytest.raises(ProtocolError, match="HELLO"):
+        _parsed(struct.pack(">IBB", 3, frames.HELLO, frames.FLAG_COMPRESSED) + b"x")
+
+
+def _compressed_frame(payload: bytes) -> bytes:
+    return struct.pack(">IBB", 2 + len(payload), frames.DATA, frames.FLAG_COMPRESSED) + payload
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\1\0\0\0",
+        struct.pack("<BI", 9, 4) + b"abcd",
+        struct.pack("<BI", 1, 4) + b"no zlib",
+        struct.pack("<BI", 2, 4) + b"no zstd",
+        struct.pack("<BI", 1, 99) + zlib.compress(bytes(100)),
+        struct.pack("<BI", 1, 101) + zlib.compress(bytes(100)),
+        struct.pack("<BI", 1, 100) + zlib.compress(bytes(100))[:-3],
+        struct.pack("<BI", 2, 99) + zstandard.compress(bytes(100)),
+        struct.pack("<BI", 2, 101) + zstandard.compress(bytes(100)),
+        struct.pack("<BI", 1, 20_001) + zlib.compress(bytes(20_001)),
+        struct.pack("<BI", 1, 4000) + zlib.compress(bytes(1 << 24)),
+        struct.pack("<BI", 2, 4000) + zstandard.compress(bytes(1 << 24)),
+    ],
+)
+def test_a_damaged_or_lying_compressed_payload_is_refused(payload: bytes) -> None:
+    with pytest.raises(ProtocolError, match="compressed"):
+        _parsed(_compressed_frame(payload), bytes_max=20_000)
+
+
+def test_an_empty_compressed_payload_is_read() -> None:
+    assert _parsed(_compressed_frame(struct.pack("<BI", 1, 0) + zlib.compress(b""))) == [
+        Frame(frames.DATA, 0, b"")
+    ]
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"nothing", b"\xff", b"[" * 100_000])
+def test_a_control_frame_that_is_no_object_is_refused(text: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Content(Frame(frames.HELLO, 0, text))
+
+
+def test_values_of_control_frames_are_checked() -> None:
+    content = Content(
+        Frame(
+            frames.HELLO,
+            0,
+            json.dumps(
+                {
+                    "text": "a",
+                    "long": "x" * 5000,
+                    "flag": 1,
+                    "big": str(2**64 - 1),
+                    "bigger": 2**64,
+                    "bad": "\ud800",
+                }
+            ).encode(),
+        )
+    )
+    assert content.text("text") == "a"
+    assert content.number("big") == 2**64 - 1
+    assert content.number("missing", 7) == 7
+    assert content.optional_text("missing") is None
+    for read in (
+        lambda: content.text("missing"),
+        lambda: content.text("long"),
+        lambda: content.text("bad"),
+        lambda: content.flag("flag"),
+        lambda: content.number("bigger"),
+        lambda: content.number("text"),
+        lambda: content.number("missing"),
+        lambda: content.texts("text"),
+    ):
+        with pytest.raises(ProtocolError):
+            read()
+
+
+def test_numbers_that_json_readers_may_round_are_texts() -> None:
+    assert frames.number(2**53 - 1) == 2**53 - 1
+    assert frames.number(2**53) == str(2**53)
