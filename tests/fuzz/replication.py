@@ -253,9 +253,11 @@ def run(seed: int) -> None:
             expected = None
         try:
             sink.take(kind, payload)
+            ring.publish_pushed()
             found: int | None = len(ring.pop_all())
         except StreamError:
             found = None
+            ring.publish_pushed()
             if ring.pop_all():
                 raise Finding("a part of a refused frame is in the ring") from None
         if found != expected:

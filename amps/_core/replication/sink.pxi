@@ -121,7 +121,10 @@ cdef class SinkFlow:
         return self.go_on()
 
     def go_on(self):
-        """Push the rest of the frame. True: all of it is in the ring."""
+        """Push the rest of the frame. True: all of it is in the ring.
+
+        The owner publishes what was pushed: it also wakes the core.
+        """
         cdef const unsigned char[::1] view
         cdef bint pushed = True
         if self.frame is None:
@@ -132,8 +135,6 @@ cdef class SinkFlow:
             while self.at < self.end and pushed:
                 pushed = self.push_next()
         finally:
-            if self.ring.pending_head != load_relaxed(&self.ring.data.head):
-                self.ring.publish()
             self.mark()
         if pushed:
             self.frame = None

@@ -99,10 +99,16 @@ def parse(record: bytes, core: Core) -> Pushed:
     return Pushed(kind, publisher, sequence, core.topics[topic_id], extension, record[at:], expiration, flags)
 
 
+def popped(core: Core) -> list[bytes]:
+    """What was pushed, as the owner of the ring publishes it and the core takes it."""
+    core.ring.publish_pushed()
+    return core.ring.pop_all()
+
+
 def pushed_in(core: Core) -> list[list[Pushed]]:
     """The records of the ring; a transaction is one list of its records."""
     found = []
-    for record in core.ring.pop_all():
+    for record in popped(core):
         if struct.unpack_from("<H", record, 64)[0] != KIND_TRANSACTION:
             found.append([parse(record, core)])
             continue
@@ -235,7 +241,7 @@ def test_a_record_too_long_for_the_ring_is_spilled(tmp_path: Path) -> None:
     first, second = core.spilled
     assert parse(first, core).rest == b"z" * 10_000
     assert struct.unpack_from("<I", second)[0] == len(second) > 10_000
-    assert core.ring.pop_all() == []
+    assert popped(core) == []
     core.refuse = 1
     again = Core(Ring(4096))
     again_sink = again.sink()
@@ -280,6 +286,7 @@ def test_the_core_has_taken_what_is_before_its_place_in_the_ring(tmp_path: Path)
         log.append("p", number + 1)
         for kind, payload in frames_after(log, number):
             assert sink.take(kind, payload)
+        core.ring.publish_pushed()
         positions.append(core.ring.head)
     assert sink.consumed(positions[0] - 1) == 0
     assert sink.consumed(positions[0]) == 1
@@ -373,7 +380,7 @@ def test_a_malformed_frame_is_refused_and_nothing_of_it_taken(kind: int, payload
     assert sink.take(FRAME_NAMES, NAMES)
     with pytest.raises(StreamError):
         sink.take(kind, payload)
-    assert core.ring.pop_all() == []
+    assert popped(core) == []
     assert not sink.unfinished
     assert sink.take(FRAME_NAMES, NAMES)
     assert sink.take(FRAME_DATA, data_frame(GOOD))
@@ -400,7 +407,7 @@ def test_a_transaction_that_does_not_add_up_is_refused(size: int, count: int, re
     begin = RecordParts(struct.pack("<QII", size, count, 0), kind=KIND_TRANSACTION, txid=10)
     with pytest.raises(StreamError):
         sink.take(FRAME_DATA, data_frame(begin, *GROUP[:records]))
-    assert core.ring.pop_all() == []
+    assert popped(core) == []
 
 
 @pytest.mark.parametrize(
@@ -420,7 +427,7 @@ def test_records_that_are_no_transaction_together_are_refused(group: tuple[Recor
     begin = RecordParts(struct.pack("<QII", size, 2, 0), kind=KIND_TRANSACTION, txid=10)
     with pytest.raises(StreamError):
         sink.take(FRAME_DATA, data_frame(begin, *group))
-    assert core.ring.pop_all() == []
+    assert popped(core) == []
 
 
 def test_the_transaction_of_these_tests_is_taken_if_it_is_right() -> None:
@@ -480,7 +487,7 @@ def test_no_damaged_frame_does_harm(tmp_path: Path, seed: int) -> None:
             if kind == FRAME_NAMES:
                 sink.take(*frames[1])
         except StreamError:
-            assert core.ring.pop_all() == []
+            assert popped(core) == []
             continue
         for group in pushed_in(core):
             assert all(
