@@ -244,6 +244,8 @@ class Incoming:
 
     def _ack_is_due(self) -> None:
         self._ack_timer = None
+        # The loop's timers have a resolution of 1 ms: its time may still be a moment before the one that was asked for.
+        self._ack_due_s = 0.0
         self.channel.link.wake()
 
     def _produce(self) -> Iterable[bytes]:
