@@ -2,7 +2,7 @@
 
 A link has two channels, one for each stream. While a flow is being set up, its coroutine waits for frames with
 `Channel.expect`; so a frame that is not legal in that state is a violation. Reading stops until it has taken the frame.
-While a flow runs, its `handler` gets the frames. Reading stops while a handler waits: a sink that waits for its core thus
+While a flow runs, its `handler` gets the frames. Reading stops while a handler waits: a sink that waits for its core
 slows the other side down.
 
 Writing is pulled: the writer asks each channel's `produce` for frames whenever the connection takes more. So a link
