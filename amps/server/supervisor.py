@@ -4,8 +4,8 @@ It owns the listening sockets, the shared memory and the signals, and processes 
 it forks. All waiting is in one place (`_wait`), and all reactions follow from the events there.
 
 Start: log process, listening sockets, core. When the core reports readiness, the transports and, if configured, the
-services (actions, administration interface) and replication. When all of them are ready, the actions of the startup; then
-the ready line 00-0015 and the service manager's notification.
+services (actions, administration interface) and replication. When all of them are ready, the actions of the startup;
+then the ready line 00-0015 and the service manager's notification.
 
 Deaths:
     a transport   the core is notified, processes the records of the dead transport and answers; a new one is forked
@@ -14,8 +14,8 @@ Deaths:
     its storage   the same, but with pauses, until the log can be opened again (outage.py)
     the log       is forked again; records wait in the socket meanwhile
     stuck         a process without progress for a minute is killed, unless it waits for its disk (health.py)
-    too often     a process that dies five times within a minute ends the instance; the services and replication, without which
-                  messages are still processed, are not started for a minute
+    too often     a process that dies five times within a minute ends the instance; services and replication, without
+                  which messages are still processed, are not started for a minute
 Stop (SIGTERM, SIGINT, SIGHUP without an action, or an action): the actions of the shutdown; then the transports drain,
 then replication, then the services, then the core, then the log. A second signal has no effect. For failures meanwhile
 see stopping.py.

@@ -1,4 +1,4 @@
-"""`<Name>.destinations` (docs/replication.md, "Identity"): a damaged or old file, or one of another log, does no harm."""
+"""`<Name>.destinations` (docs/replication.md): a damaged or old file, or one of another log, does no harm."""
 
 import json
 from pathlib import Path
