@@ -26,7 +26,7 @@ from amps._core.values.value import publisher_id
 from amps._core.wire.persisted import Destinations
 from amps.config import ServerConfig
 from amps.server.clock import Clock
-from amps.server.core.identity import read_identity
+from amps.server.core.identity import keep_identity, read_identity
 from amps.server.core.process import Core
 from amps.server.replication.hello import Identity
 from amps.server.replication.replication import Replication
@@ -37,7 +37,7 @@ from amps.server.transport.publisher_acks import PublisherAcks
 from amps.server.write_statistics import WriteStatistics
 from tests.simulation.checks import Log
 from tests.simulation.clients import LOGGED_PATTERN, Client, Message, Wire
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk import Died, SimulatedDisk
 from tests.simulation.group_loop import SimulatedLoop
 from tests.simulation.group_model import SYNC
 from tests.simulation.group_network import Network
@@ -80,6 +80,10 @@ def config_of(topology: Topology, name: str, journal_bytes: int) -> ServerConfig
     return dataclasses.replace(
         config, transaction_log=dataclasses.replace(log, journal_size_bytes=journal_bytes)
     )
+
+
+class ProcessEnded(SystemExit):
+    """A process has ended itself. Event loops let this exception pass, as they do with a real exit."""
 
 
 class GroupRuntime(Runtime):
@@ -324,6 +328,7 @@ class GroupInstance:
                 rng=random.Random(self.chance.random()),
                 tell=lambda *message: None,
                 failed=self._failed,
+                new_epoch=self._new_epoch,
             )
         )
         self.loop, self.replication = loop, made
@@ -332,6 +337,16 @@ class GroupInstance:
         assert starting.done(), "start waits for something"
         starting.result()
         self.network.listeners[self.port] = self.name, loop, made.accept
+
+    def _new_epoch(self) -> None:
+        """As in the replication process: the next one uses the new epoch."""
+        try:
+            keep_identity(
+                self.disk, self.journal, self.name, True, lambda event, **values: None, self.chance.randbytes
+            )
+        except Died:
+            raise ProcessEnded("with its disk") from None
+        raise ProcessEnded
 
     def _failed(self, trace: str) -> None:
         self.failures.append(trace)
@@ -451,7 +466,13 @@ class GroupInstance:
         wake_up = self.runtime.replication_wake_up
         if self._was_woken(wake_up.fd):
             self.loop.call_soon(self.replication.wake)
-        self.loop.run_some(rounds)
+        try:
+            self.loop.run_some(rounds)
+        except ProcessEnded:
+            self.trace("the replication process ends itself")
+            self.kill_replication()
+            if self.disk.dead:
+                raise Died from None
         assert not self.failures, f"{self.name}: " + "\n".join(self.failures)
 
     @staticmethod

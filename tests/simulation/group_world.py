@@ -104,6 +104,7 @@ class GroupWorld:
         self._names = {publisher_id(home.client.name): home.client for home in self.homes}
         self.promises: list[Promise] = []
         self.filling: set[str] = set()
+        self._doomed: str | None = None
         self.downgrades = 0
         self.damages = 0
         self.tainted: set[tuple[str, int]] = set()
@@ -124,6 +125,7 @@ class GroupWorld:
             for action in self.chance.choices(actions, weights, k=step_count):
                 self.now_ns += self.chance.randrange(1_000_000)
                 action()
+                self._strike()
             self._settle()
         finally:
             for instance in self.instances.values():
@@ -319,6 +321,8 @@ class GroupWorld:
         ):
             # Recorded here first, so the whole tree of sync destinations has it (replication.md §24.7).
             holders |= {(each.name, each.epoch()) for each in self.instances.values()}
+        if self.chance.random() < 0.04:
+            self._doomed = self.chance.choice(sorted(found for found, _ in holders))
         self.promises.append(Promise((str(publisher_id(name)), sequence), frozenset(holders)))
 
     # Faults
@@ -364,6 +368,13 @@ class GroupWorld:
         for instance in alive:
             self.trace(f"the machine of {instance.name} crashes")
             self._end(instance, machine=True)
+
+    def _strike(self) -> None:
+        """An instance dies just after a promise that speaks for it: the moment at which a false promise shows."""
+        name, self._doomed = self._doomed, None
+        if name is not None and self.instances[name].alive:
+            self.trace(f"{name} dies after a promise")
+            self._end(self.instances[name], machine=self.chance.random() < 0.5)
 
     def _light_fuse(self) -> None:
         self._with_one(lambda instance: instance.disk.arm(self.chance.randint(1, 25)))

@@ -13,6 +13,7 @@ import pytest
 from amps.server.core.identity import LogIdentity
 from amps.server.replication import incoming
 from amps.server.replication.core_sessions import CoreSessions
+from amps.server.replication.destinations import Destination
 from amps.server.replication.incoming import Incoming
 from amps.server.replication.replication import Replication
 from tests.simulation import group_instance
@@ -58,6 +59,12 @@ def test_group_simulation_a_seed_replays_exactly(tmp_path: Path) -> None:
 
 
 def _records_leave_undurable(monkeypatch: pytest.MonkeyPatch) -> None:
+    step: Any = Destination.step
+
+    def step_with_written(self: Destination, durable: int, log: Any) -> bool:
+        return bool(step(self, self._control.watermarks()[0], log))
+
+    monkeypatch.setattr(Destination, "step", step_with_written)
     monkeypatch.setattr(Replication, "durable", lambda self: self._runtime.control.watermarks()[0])
 
 

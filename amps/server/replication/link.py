@@ -284,8 +284,7 @@ class Link:
                             more = True
                 self._said_s = loop.time()
                 await writer.drain()
-                if more:
-                    await asyncio.sleep(0)  # drain need not wait, and others need the loop
+                await asyncio.sleep(0)  # drain need not wait, and others need the loop
 
     def _put(self, frame: bytes) -> None:
         self.bytes_out += len(frame)
