@@ -1,8 +1,8 @@
 """The state of each destination: what is acknowledged, how acknowledgements wait for it, its connection.
 
 A destination is scanned whether it is connected or not: publishers of messages that it does not get must not wait for
-it. Its watermarks are on the control page (docs/replication.md, "Watermarks of a destination"); this process writes them. A new replication process continues with the watermarks that it finds there, a new tree with those of the file
-(state_file.py).
+it. Its watermarks are on the control page (docs/replication.md, "Watermarks of a destination"). This process writes
+them. A new one continues with the watermarks that it finds there, a new tree with those of the file (state_file.py).
 
 Invariants
 - `acked` never moves beyond what the destination has acknowledged or is not to get. It falls only with a new epoch.

@@ -268,7 +268,6 @@ class Link:
 
     async def _write(self) -> None:
         writer = self._writer
-        loop = asyncio.get_running_loop()
         while self.end_reason is None:
             await self._writable.wait()
             self._writable.clear()
@@ -282,12 +281,12 @@ class Link:
                         for frame in channel.produce():
                             self._put(frame)
                             more = True
-                self._said_s = loop.time()
                 await writer.drain()
                 await asyncio.sleep(0)  # drain need not wait, and others need the loop
 
     def _put(self, frame: bytes) -> None:
         self.bytes_out += len(frame)
+        self._said_s = asyncio.get_running_loop().time()
         self._writer.write(frame)
 
     # --- reading --------------------------------------------------------------------------------------------
