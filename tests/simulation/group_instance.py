@@ -41,7 +41,7 @@ from tests.simulation.disk import Died, SimulatedDisk
 from tests.simulation.group_loop import SimulatedLoop
 from tests.simulation.group_model import SYNC
 from tests.simulation.group_network import Network
-from tests.simulation.group_topologies import Topology
+from tests.simulation.group_topologies import Topology, Way
 from tests.simulation.server import SimulatedLog, SimulatedRequests, SimulatedSupervisor, SimulatedWakeUp
 from tests.simulation.transports import Session, Transport
 
@@ -55,7 +55,7 @@ def config_of(topology: Topology, name: str, journal_bytes: int) -> ServerConfig
     """The configuration of an instance."""
     names = list(topology.groups)
     destinations = "".join(
-        f"""<Destination><Name>{way.label}</Name><Group>{topology.groups[way.candidates[0]]}</Group>
+        f"""<Destination><Name>{way.label}</Name>{_group_of(topology, way)}
 <SyncType>{"sync" if way.mode == SYNC else "async"}</SyncType><PassThrough>{way.pass_through}</PassThrough>
 <AckConflationInterval>10ms</AckConflationInterval>
 <Topic><Name>{LOGGED_PATTERN}</Name><MessageType>json</MessageType><ExcludeValidation>replicate,cascade</ExcludeValidation>
@@ -80,6 +80,13 @@ def config_of(topology: Topology, name: str, journal_bytes: int) -> ServerConfig
     return dataclasses.replace(
         config, transaction_log=dataclasses.replace(log, journal_size_bytes=journal_bytes)
     )
+
+
+def _group_of(topology: Topology, way: Way) -> str:
+    """`Group` of a destination that several instances may serve. A destination for one partner has none (25.1)."""
+    if len(way.candidates) == 1:
+        return ""
+    return f"<Group>{topology.groups[way.candidates[0]]}</Group>"
 
 
 class ProcessEnded(SystemExit):

@@ -135,14 +135,14 @@ def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mutate", "hint"),
     [
-        (_records_leave_undurable, 0),
-        (_undurable_resume, 0),
-        (_undurable_acknowledgements, 0),
+        (_records_leave_undurable, 102),
+        (_undurable_resume, 19),
+        (_undurable_acknowledgements, 12),
         (_clients_do_not_wait, 0),
-        (_resume_ahead, 0),
-        (_same_epoch_after_a_wipe, 0),
-        (_records_that_the_core_has_not_read_count, 0),
-        (_unread_refusals, 0),
+        (_resume_ahead, 1),
+        (_same_epoch_after_a_wipe, 19),
+        (_records_that_the_core_has_not_read_count, 10),
+        (_unread_refusals, 91),
         (_files_survive_a_wipe, 0),
     ],
 )
