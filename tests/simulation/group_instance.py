@@ -1,10 +1,11 @@
-"""One instance of a simulated group: the real core and the real replication, with a disk, a clock and clients of its own.
+"""One instance of a simulated group: the real core and the real replication, with a disk, a clock and clients of its
+own.
 
 The core runs as in `world`: the schedule calls its steps. The replication process is the real `Replication` on a
 `SimulatedLoop`. Both use the same shared memory as in a server; a wake-up is an event descriptor that is polled here.
 
-An instance ends in three ways: its replication process dies alone, the server dies, or the machine crashes. Nothing of a
-dead process runs again. `retire` collects what is left of it, to be closed when the world ends.
+An instance ends in three ways: its replication process dies alone, the server dies, or the machine crashes. Nothing
+of a dead process runs again. `retire` collects what is left of it, to be closed when the world ends.
 """
 
 import contextlib
@@ -497,7 +498,7 @@ class GroupClient(Client):
 
     sent: dict[int, Message] = dataclasses.field(default_factory=dict)
     """Every message, also those that an instance refused to store: another one may have it."""
-    promised: Callable[[str, int], None] = staticmethod(lambda name, number: None)
+    promised: Callable[[str, int], None] | None = None
 
     def make_message(self, chance: random.Random) -> None:
         super().make_message(chance)
@@ -508,4 +509,5 @@ class GroupClient(Client):
         super().promise(sequence)
         for number in range(before + 1, self.acked + 1):
             if number in self.store and self.store[number].logged:
+                assert self.promised is not None
                 self.promised(self.name, number)
