@@ -17,7 +17,7 @@ from amps.server.replication.frames import Algorithm, Content, Frame, ProtocolEr
 from amps.server.replication.hello import Flow, Refused
 from amps.server.replication.instance_config import InstanceConfig
 from amps.server.replication.link import Channel, Link
-from amps.server.replication.log_access import LogAccess
+from amps.server.replication.log_access import LOG_PROBLEMS, LogAccess
 from amps.server.replication.logons import Credentials, log_on
 from amps.server.replication.validation import Violation, result_frame
 
@@ -87,9 +87,9 @@ class Outgoing:
     async def run(self) -> Refused:
         """Run the flow until it ends. Return why. Raises Refused if it did not begin, ProtocolError."""
         assert self._link.peer is not None
-        # Even if the flow does not begin: what came from that instance does not go back there, so nobody waits for it.
-        self._destination.meet(self._link.peer)
         try:
+            # Even if the flow does not begin: what came from there does not go back, so nobody waits for it.
+            self._destination.meet(self._link.peer)
             async with asyncio.timeout(SETUP_S):
                 await log_on(self._channel, self._credentials)
                 self._around.logged_on(self._link, self._flow.label)
@@ -97,9 +97,11 @@ class Outgoing:
                 self._validate(peer_config)
             async with asyncio.timeout(VECTOR_S):
                 resume, vector = await self._resume()
+            self._start(resume, vector)
         except TimeoutError:
             raise Refused(hello.TIMEOUT, "the other side did not answer in time") from None
-        self._start(resume, vector)
+        except LOG_PROBLEMS as problem:
+            raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
         try:
             return await self._channel.wait_end()
         finally:
@@ -182,10 +184,13 @@ class Outgoing:
         destination, channel = self._destination, self._channel
         source = destination.source
         durable = self._around.durable()
-        made = [
-            frames.encode(kind, payload, channel.stream, self._compression)
-            for kind, payload in source.fill(durable, BATCH_BYTES)
-        ]
+        try:
+            made = [
+                frames.encode(kind, payload, channel.stream, self._compression)
+                for kind, payload in source.fill(durable, BATCH_BYTES)
+            ]
+        except LOG_PROBLEMS as problem:
+            raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
         if not made and source.window > 0 and source.sent_position < durable:
             self._link.wake()  # the batch had only records that do not go there
         if destination.is_sync != self._last_sync:
