@@ -1,7 +1,7 @@
 """An event loop of asyncio without system calls: its time is the simulation's, and it runs only when the world says so.
 
-Each simulated process has a loop of its own. So a paused process stands still while the others go on, and a dead one never
-runs again: no `finally` of it, no callback.
+Each simulated process has a loop of its own. So a paused process stands still while the others go on, and a dead one
+never runs again: no `finally` of it, no callback.
 """
 
 import asyncio

@@ -7,8 +7,8 @@ specification itself can be told apart from a fault of the implementation.
 What lives here: instances, flows, publishers' acknowledgements, rules of routing. Queues are in `group_queues`,
 subscribers and publishers in `group_clients`, the invariants in `group_checks`.
 
-Invariants of the model: a log only grows, but for the loss of its tail that was not durable, or of the whole disk. A record
-leaves an instance only when it is durable there. A name and an epoch stand for one log for ever.
+Invariants of the model: a log only grows, but for the loss of its tail that was not durable, or of the whole disk. A
+record leaves an instance only when it is durable there. A name and an epoch stand for one log for ever.
 """
 
 import re
@@ -247,9 +247,7 @@ class Instance:
         self.sessions.clear()
         self.highest.clear()
         for record in self.log:
-            self.highest[record.publisher] = max(
-                record.sequence, self.highest.get(record.publisher, 0)
-            )
+            self.highest[record.publisher] = max(record.sequence, self.highest.get(record.publisher, 0))
         for destination in self.destinations.values():
             destination.mode = destination.configured
             destination.upgraded_at = 0

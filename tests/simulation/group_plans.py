@@ -1,8 +1,9 @@
 """Random histories of the model: one seed chooses topology, clients, steps and faults, and replays exactly.
 
-A plan keeps to what the documented model promises: clients move only along links that are sync and not downgraded, a wiped
-instance gets its clients when it is filled again. The histories in which nobody can keep a promise are in
-`test_replication_histories`. So a seed that fails is a fault of the specification, or a history that the document lacks.
+A plan keeps to what the documented model promises: clients move only along links that are sync and not downgraded, a
+wiped instance gets its clients when it is filled again. The histories in which nobody can keep a promise are in
+`test_replication_histories`. So a seed that fails is a fault of the specification, or a history that the document
+lacks.
 """
 
 import random
@@ -57,9 +58,7 @@ class Plan:
         """Instances that were wiped and have not caught up since."""
         self.history: list[str] = []
         self.deaths = 0
-        self.weights = {
-            action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()
-        }
+        self.weights = {action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()}
 
     def _actions(self) -> Sequence[tuple[Callable[[], None], float]]:
         return [
@@ -322,7 +321,8 @@ def run_plan(
         plan.run(steps)
     except BaseException as failure:
         failure.add_note(
-            f"seed {seed} ({plan.topology.name}), {steps} steps; last events:\n" + "\n".join(plan.history[-30:])
+            f"seed {seed} ({plan.topology.name}), {steps} steps; last events:\n"
+            + "\n".join(plan.history[-30:])
         )
         raise
     return plan

@@ -46,7 +46,10 @@ def test_group_model_queue_seeds(batch: int) -> None:
     queues = [plan.queues for plan in plans if isinstance(plan, QueuePlan)]
     assert sum(len(queue.leases) for queue in queues) > 20 * len(queues)
     assert any(
-        found.ownership for queue in queues for host in queue.hosts.values() for found in host.waiting.values()
+        found.ownership
+        for queue in queues
+        for host in queue.hosts.values()
+        for found in host.waiting.values()
     ) or any(record.to for plan in plans for one in plan.group.instances.values() for record in one.log)
 
 
