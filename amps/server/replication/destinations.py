@@ -38,6 +38,7 @@ class Connection:
     flow: Flow
     address: str
     transport: str
+    user: str
     close: Callable[[], None]
     is_live: bool = field(default=False)
 
@@ -123,7 +124,8 @@ class Destination:
         self.connection = connection
         peer, flow = connection.peer, connection.flow
         self._statistics.connected(
-            Peer(peer.name, peer.group, peer.admin_address, flow.client_name, ""), self._clock.time_ns()
+            Peer(peer.name, peer.group, peer.admin_address, flow.client_name, connection.user),
+            self._clock.time_ns(),
         )
 
     def disconnected(self) -> None:

@@ -78,6 +78,7 @@ class Outgoing:
         self._transport = transport
         self._credentials = credentials
         self._compression = compression
+        self._user = ""
         self._resync_until = 0
         self._resynced = False
         self._last_sync: bool | None = None
@@ -91,7 +92,7 @@ class Outgoing:
             # Even if the flow does not begin: what came from there does not go back, so nobody waits for it.
             self._destination.meet(self._link.peer)
             async with asyncio.timeout(SETUP_S):
-                await log_on(self._channel, self._credentials)
+                self._user = await log_on(self._channel, self._credentials)
                 self._around.logged_on(self._link, self._flow.label)
                 peer_config = await self._around.peer_config(self._link, self._channel)
                 self._validate(peer_config)
@@ -159,7 +160,12 @@ class Outgoing:
         )
         self.began = True
         connection = Connection(
-            link.peer, self._flow, link.address, self._transport, lambda: link.end(_asked_to_reconnect())
+            link.peer,
+            self._flow,
+            link.address,
+            self._transport,
+            self._user,
+            lambda: link.end(_asked_to_reconnect()),
         )
         destination.connected(connection)
         around.log.log("1E-0001", client=client, peer=link.peer.name, address=link.address)
