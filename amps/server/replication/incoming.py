@@ -24,7 +24,7 @@ from amps.server.replication.core_sessions import CoreSession, CoreSessions, ups
 from amps.server.replication.frames import Content, Frame, ProtocolError, number
 from amps.server.replication.hello import Flow, Identity, Refused
 from amps.server.replication.link import Channel, Link
-from amps.server.replication.log_access import LogAccess
+from amps.server.replication.log_access import LOG_PROBLEMS, LogAccess
 from amps.server.replication.logons import Gate, admit
 
 SETUP_S = 30.0
@@ -101,6 +101,9 @@ class Incoming:
         except TimeoutError:
             self._finish()
             raise Refused(hello.TIMEOUT, "the flow could not be set up in time") from None
+        except LOG_PROBLEMS as problem:
+            self._finish()
+            raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
         except BaseException:
             self._finish()
             raise
@@ -231,7 +234,11 @@ class Incoming:
         if not self.began or self._over or self._over_for_core:
             return False
         self._tracker.reach(self._sink.consumed(consumed), written)
-        more = not self._tracker.scan(durable, SCAN_BYTES)
+        try:
+            more = not self._tracker.scan(durable, SCAN_BYTES)
+        except LOG_PROBLEMS as problem:
+            self._end(Refused(hello.STORAGE, f"the log cannot be read: {problem}"))
+            return False
         self._schedule_ack()
         return more
 
