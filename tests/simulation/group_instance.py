@@ -111,7 +111,7 @@ class GroupRuntime(Runtime):
         self.core_wake_up = SimulatedWakeUp()  # type: ignore[assignment]
         self.replication_wake_up = WakeUp()
         self.transport_wake_ups = [
-            *(SimulatedWakeUp() for _ in range(WORKERS)),  # type: ignore[list-item]
+            *(SimulatedWakeUp() for _ in range(WORKERS)),
             self.replication_wake_up,
         ]
         self.workers = WORKERS
