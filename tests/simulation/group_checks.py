@@ -35,10 +35,12 @@ class Promised(Protocol):
     @property
     def bookmark(self) -> Bookmark: ...
     @property
-    def holders(self) -> Iterable[tuple[str, int]]: ...
+    def holders(self) -> Iterable[tuple[str, int | str]]: ...
 
 
-def check_promises(promises: Iterable[Promised], logs: Logs, epochs: Mapping[str, int]) -> None:
+def check_promises(
+    promises: Iterable[Promised], logs: Logs, epochs: Mapping[str, int] | Mapping[str, str]
+) -> None:
     """Check that an acknowledged message is on the instance that acknowledged it and on every destination that was sync
     (§7). An instance that has begun a new epoch has lost its disk, and owes only the messages of that epoch.
     """

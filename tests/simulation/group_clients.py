@@ -16,7 +16,7 @@ class Promise:
     """A persisted acknowledgement: the message is durable on these instances from now on."""
 
     bookmark: Bookmark
-    holders: frozenset[tuple[str, int]]
+    holders: frozenset[tuple[str, int | str]]
     """Name and epoch of each instance that must hold it: an instance whose disk was replaced owes nothing more."""
 
 
@@ -77,17 +77,19 @@ class Publisher:
         self.acked = max(self.acked, sequence)
 
 
-def holders_of(group: Group, name: str, bookmark: Bookmark) -> frozenset[tuple[str, int]]:
+def holders_of(group: Group, name: str, bookmark: Bookmark) -> frozenset[tuple[str, int | str]]:
     """The instances that a persisted acknowledgement of this instance speaks for: itself, and each destination that
     is in sync mode, is not excused for older messages, and has to get the message (§7). A destination that got the
     message from here first speaks for its own destinations (§24.7).
     """
-    holders: set[tuple[str, int]] = set()
+    holders: set[tuple[str, int | str]] = set()
     _add_holders(group, group.instances[name], bookmark, holders)
     return frozenset(holders)
 
 
-def _add_holders(group: Group, instance: Instance, bookmark: Bookmark, holders: set[tuple[str, int]]) -> None:
+def _add_holders(
+    group: Group, instance: Instance, bookmark: Bookmark, holders: set[tuple[str, int | str]]
+) -> None:
     holders.add((instance.name, instance.epoch))
     for number, record in enumerate(instance.log):
         if record.bookmark != bookmark:

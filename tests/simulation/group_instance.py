@@ -111,7 +111,7 @@ class GroupRuntime(Runtime):
         self.core_wake_up = SimulatedWakeUp()  # type: ignore[assignment]
         self.replication_wake_up = WakeUp()
         self.transport_wake_ups = [
-            *(SimulatedWakeUp() for _ in range(WORKERS)),  # type: ignore[list-item]
+            *(SimulatedWakeUp() for _ in range(WORKERS)),
             self.replication_wake_up,
         ]
         self.workers = WORKERS
@@ -200,10 +200,10 @@ class InstanceClock(Clock):
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self.offset_ns = 0
-        self.time_ns = lambda: now_ns() + self.offset_ns  # type: ignore[assignment]
-        self.time_s = lambda: self.time_ns() / 1e9  # type: ignore[assignment]
-        self.monotonic_ns = now_ns  # type: ignore[assignment]
-        self.monotonic_s = lambda: now_ns() / 1e9  # type: ignore[assignment]
+        self.time_ns = lambda: now_ns() + self.offset_ns
+        self.time_s = lambda: self.time_ns() / 1e9
+        self.monotonic_ns = now_ns
+        self.monotonic_s = lambda: now_ns() / 1e9
 
 
 class _Everybody:
@@ -350,7 +350,7 @@ class GroupInstance:
         """As in the replication process: the next one uses the new epoch."""
         try:
             keep_identity(
-                self.disk, self.journal, self.name, True, lambda event, **values: None, self.chance.randbytes
+                self.disk, self.journal, self.name, True, SimulatedLog(self.trace).log, self.chance.randbytes
             )
         except Died:
             raise ProcessEnded("with its disk") from None
@@ -458,13 +458,13 @@ class GroupInstance:
         self.core.look()
         for message in self.supervisor.from_core:
             if message[0] == "transport drained":
-                index = message[1]
-                assert isinstance(index, int)
-                self.trace(f"process {index} starts again")
-                if index == REPLICATION:
+                number = message[1]
+                assert isinstance(number, int)
+                self.trace(f"process {number} starts again")
+                if number == REPLICATION:
                     self.begin_replication()
                 else:
-                    self.begin_transport(index)
+                    self.begin_transport(number)
         self.supervisor.from_core.clear()
 
     def run_replication(self, rounds: int) -> None:

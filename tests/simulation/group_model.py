@@ -175,12 +175,23 @@ class Instance:
     def sync(self) -> None:
         self.durable = len(self.log)
 
-    def append_own(self, kind: str, topic: str, targets: tuple[Bookmark, ...], **values: object) -> None:
-        """Add a record that the instance decides itself, under a name and a number of its own."""
-        record = Record(
-            f"amps-server: {self.name}/queue", self.txid(len(self.log)), topic, kind, "", targets, **values
-        )  # type: ignore[arg-type]
-        self.append(record)
+    def append_transfer(
+        self, topic: str, target: Bookmark, to: str, ownership: int, proxied: bool = False
+    ) -> None:
+        """Add a transfer, which the instance decides itself, under a name and a number of its own."""
+        name, number = f"amps-server: {self.name}/queue", self.txid(len(self.log))
+        self.append(
+            Record(
+                name,
+                number,
+                topic,
+                TRANSFER,
+                targets=(target,),
+                to=to,
+                ownership=ownership,
+                proxied=proxied,
+            )
+        )
 
     # Routing (§9)
 

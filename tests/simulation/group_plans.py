@@ -130,7 +130,16 @@ class Plan:
         self.group.take_ack(self._link())
 
     def _tell_publishers(self) -> None:
+        before = len(self.promises())
         deliver_acks(self.group, self.publishers, self.chance)
+        found = self.promises()[before:]
+        if found and self.chance.random() < 0.1:
+            # A false promise shows when an instance that it speaks for loses what was not durable.
+            name = self.chance.choice(sorted(name for name, _ in self.chance.choice(found).holders))
+            if self.group.instances[name].alive:
+                self._note("crash", name, "after a promise")
+                self._end(self.group.instances[name])
+                self.group.crash(name, 0)
 
     def _run_subscriber(self) -> None:
         self.chance.choice(self.subscribers).run(self.group, self._some())

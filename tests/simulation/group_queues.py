@@ -178,9 +178,7 @@ class Queues:
             if self.reaches(name, found.owner):
                 self.requests.append((name, found.owner, bookmark))
             elif host.proxied:
-                host.instance.append_own(
-                    TRANSFER, "t", (bookmark,), to=name, ownership=found.ownership + 1, proxied=True
-                )
+                host.instance.append_transfer("t", bookmark, name, found.ownership + 1, proxied=True)
             return
 
     def reaches(self, name: str, other: str) -> bool:
@@ -206,7 +204,7 @@ class Queues:
             return
         if bookmark in host.leases or self._free(owner):
             return
-        host.instance.append_own(TRANSFER, "t", (bookmark,), to=requester, ownership=found.ownership + 1)
+        host.instance.append_transfer("t", bookmark, requester, found.ownership + 1)
 
     def twice_published(self) -> set[Bookmark]:
         """Messages that a publisher sent again to another instance before the first one's copy came there: each of

@@ -304,7 +304,7 @@ class GroupWorld:
         home = next(home for home in self.homes if home.client.name == name)
         assert home.last is not None
         instance = self.instances[home.last]
-        holders = {(instance.name, instance.epoch())}
+        holders: set[tuple[str, int | str]] = {(instance.name, instance.epoch())}
         assert instance.replication is not None or instance.alive
         control = instance.runtime.control
         for index, destination in enumerate(

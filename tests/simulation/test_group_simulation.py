@@ -116,7 +116,7 @@ class _Eager:
         return getattr(self._flow, name)
 
     def consumed(self, ring_position: int) -> int:
-        return self._flow.taken_txid
+        return int(self._flow.taken_txid)
 
 
 _SinkFlow: Any = incoming.SinkFlow
