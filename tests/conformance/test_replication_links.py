@@ -13,7 +13,7 @@ import pytest
 from tests.support.certificates import Authority
 from tests.support.instances import REPLICATION, Instances, To
 from tests.support.peer import PeerError, RawClient
-from tests.support.server import ServerProcess, StartServer, Transport, numbered_bodies
+from tests.support.server import ServerProcess, StartServer, Transport, numbered_bodies, wait_until
 
 LOOSE = "replicate,cascade"
 
@@ -266,9 +266,14 @@ def test_two_destinations_must_not_lead_to_one_instance(group: Instances, unique
     group.add("A", [To("B", exclude=LOOSE), To("B", label="", group="G", sync=False, exclude=LOOSE)])
     group.add("B")
     group.start(connected=False)
-    group.wait_connected("A", "B")
-    group["A"].log.wait_for("1E-0011", "DUPLICATE_LINK")
-    _publish(group, unique, 3)
+    log = group["A"].log
+    wait_until(lambda: bool(log.search("DUPLICATE_LINK")), 30, "both destinations are connected")
+    wait_until(lambda: bool(log.find("1E-0001")), 30, "no destination is connected")
+    assert len(group["A"].log.find("1E-0001")) == 1
+    assert group.is_connected("A", "B") != group.is_connected("A", "G")
+    with group.client("A", unique) as client:
+        client.publish_all("t", numbered_bodies(3), first_sequence=1)
+    assert len(group.log_of("B", 3)) == 3
 
 
 def test_a_refused_flow_does_not_disturb_the_other_one(group: Instances, unique: str) -> None:

@@ -1,8 +1,8 @@
 """The invariants of a group, over what clients were told and what the logs hold.
 
-They know nothing of how a group works, so they judge the model (`group_model`) and real instances (`group_world`) alike.
-`Held` is a message in a log, as far as the invariants need it. Each function raises AssertionError with the history's
-first message that is wrong.
+They know nothing of how a group works, so they judge the model (`group_model`) and real instances (`group_world`)
+alike. `Held` is a message in a log, as far as the invariants need it. Each function raises AssertionError with the
+history's first message that is wrong.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,10 +35,12 @@ class Promised(Protocol):
     @property
     def bookmark(self) -> Bookmark: ...
     @property
-    def holders(self) -> Iterable[tuple[str, int]]: ...
+    def holders(self) -> Iterable[tuple[str, int | str]]: ...
 
 
-def check_promises(promises: Iterable[Promised], logs: Logs, epochs: Mapping[str, int]) -> None:
+def check_promises(
+    promises: Iterable[Promised], logs: Logs, epochs: Mapping[str, int] | Mapping[str, str]
+) -> None:
     """Check that an acknowledged message is on the instance that acknowledged it and on every destination that was sync
     (§7). An instance that has begun a new epoch has lost its disk, and owes only the messages of that epoch.
     """
@@ -93,8 +95,8 @@ def check_received(
     may_miss: Iterable[Bookmark] = (),
     fully_durable_on: Iterable[str] = (),
 ) -> None:
-    """At quiet: a subscriber that resumed by bookmarks got each message once, in the order of each publisher, and nothing
-    that the group does not have. `may_miss`: messages that the documented model may skip
+    """At quiet: a subscriber that resumed by bookmarks got each message once, in the order of each publisher, and
+    nothing that the group does not have. `may_miss`: messages that the documented model may skip
     (docs/spec/replication_histories.md). `fully_durable_on`: instances that must hold all that it got.
     """
     highest: dict[str, int] = {}
@@ -139,7 +141,10 @@ def check_queue_deliveries(leases: Iterable[Lease], excused: Iterable[Bookmark] 
         found = sorted(by_message[bookmark], key=lambda lease: lease.begin)
         for number, lease in enumerate(found):
             for before in found[:number]:
-                assert before.end is not None and before.end <= lease.begin, (
+                assert before.end is not None, (
+                    f"{bookmark} is leased to {before.consumer} and given away at once"
+                )
+                assert before.end <= lease.begin, (
                     f"{bookmark} is leased to {before.consumer} on {before.instance} and to {lease.consumer} "
                     f"on {lease.instance} at once"
                 )
@@ -151,8 +156,8 @@ def check_queue_deliveries(leases: Iterable[Lease], excused: Iterable[Bookmark] 
 def check_queue_empty(
     messages: Iterable[Bookmark], leases: Iterable[Lease], left: Mapping[str, Iterable[Bookmark]]
 ) -> None:
-    """At quiet, with consumers: every message of the queue was acknowledged, no instance keeps one, and no lease is left
-    over (§14.3).
+    """At quiet, with consumers: every message of the queue was acknowledged, no instance keeps one, and no lease is
+    left over (§14.3).
     """
     leases = list(leases)
     for name, rest in left.items():
@@ -162,7 +167,9 @@ def check_queue_empty(
     lost = set(messages) - acknowledged
     assert not lost, f"never acknowledged: {sorted(lost)[:10]}"
     for lease in leases:
-        assert lease.end is not None, f"{lease.bookmark} is still leased to {lease.consumer} on {lease.instance}"
+        assert lease.end is not None, (
+            f"{lease.bookmark} is still leased to {lease.consumer} on {lease.instance}"
+        )
 
 
 def check_owners(owners: Mapping[str, Mapping[Bookmark, str]], excused: Iterable[Bookmark] = ()) -> None:

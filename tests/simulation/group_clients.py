@@ -1,7 +1,7 @@
 """Publishers and subscribers of the model's instances, with their stores (replication.md §19, client.md).
 
-A publisher has a publish store: it forgets what is persisted, and sends the rest again wherever it logs on. A subscriber has
-a bookmark store: it resumes with one bookmark per publisher, and drops repeats.
+A publisher has a publish store: it forgets what is persisted, and sends the rest again wherever it logs on. A
+subscriber has a bookmark store: it resumes with one bookmark per publisher, and drops repeats.
 """
 
 import random
@@ -16,7 +16,7 @@ class Promise:
     """A persisted acknowledgement: the message is durable on these instances from now on."""
 
     bookmark: Bookmark
-    holders: frozenset[tuple[str, int]]
+    holders: frozenset[tuple[str, int | str]]
     """Name and epoch of each instance that must hold it: an instance whose disk was replaced owes nothing more."""
 
 
@@ -71,21 +71,25 @@ class Publisher:
         assert sequence <= self.last, f"{self.name} was acknowledged {sequence} and made only {self.last}"
         for number in range(self.acked + 1, sequence + 1):
             self.store.pop(number, None)
-            self.promises.append(Promise((self.name, number), holders_of(group, instance.name, (self.name, number))))
+            self.promises.append(
+                Promise((self.name, number), holders_of(group, instance.name, (self.name, number)))
+            )
         self.acked = max(self.acked, sequence)
 
 
-def holders_of(group: Group, name: str, bookmark: Bookmark) -> frozenset[tuple[str, int]]:
-    """The instances that a persisted acknowledgement of this instance speaks for: itself, and each destination that is in
-    sync mode, is not excused for older messages, and has to get the message (§7). A destination that got the message from
-    here first speaks for its own destinations (§24.7).
+def holders_of(group: Group, name: str, bookmark: Bookmark) -> frozenset[tuple[str, int | str]]:
+    """The instances that a persisted acknowledgement of this instance speaks for: itself, and each destination that
+    is in sync mode, is not excused for older messages, and has to get the message (§7). A destination that got the
+    message from here first speaks for its own destinations (§24.7).
     """
-    holders: set[tuple[str, int]] = set()
+    holders: set[tuple[str, int | str]] = set()
     _add_holders(group, group.instances[name], bookmark, holders)
     return frozenset(holders)
 
 
-def _add_holders(group: Group, instance: Instance, bookmark: Bookmark, holders: set[tuple[str, int]]) -> None:
+def _add_holders(
+    group: Group, instance: Instance, bookmark: Bookmark, holders: set[tuple[str, int | str]]
+) -> None:
     holders.add((instance.name, instance.epoch))
     for number, record in enumerate(instance.log):
         if record.bookmark != bookmark:

@@ -210,9 +210,7 @@ class Group:
 
     def partition(self, one: str, other: str) -> None:
         self.cut.add(frozenset((one, other)))
-        for link in [
-            link for link, flow in self.flows.items() if {flow.source, flow.sink} == {one, other}
-        ]:
+        for link in [link for link, flow in self.flows.items() if {flow.source, flow.sink} == {one, other}]:
             self.break_flow(link)
 
     def heal(self) -> None:

@@ -1,10 +1,11 @@
-"""One instance of a simulated group: the real core and the real replication, with a disk, a clock and clients of its own.
+"""One instance of a simulated group: the real core and the real replication, with a disk, a clock and clients of its
+own.
 
 The core runs as in `world`: the schedule calls its steps. The replication process is the real `Replication` on a
 `SimulatedLoop`. Both use the same shared memory as in a server; a wake-up is an event descriptor that is polled here.
 
-An instance ends in three ways: its replication process dies alone, the server dies, or the machine crashes. Nothing of a
-dead process runs again. `retire` collects what is left of it, to be closed when the world ends.
+An instance ends in three ways: its replication process dies alone, the server dies, or the machine crashes. Nothing
+of a dead process runs again. `retire` collects what is left of it, to be closed when the world ends.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ from tests.simulation.disk import Died, SimulatedDisk
 from tests.simulation.group_loop import SimulatedLoop
 from tests.simulation.group_model import SYNC
 from tests.simulation.group_network import Network
-from tests.simulation.group_topologies import Topology
+from tests.simulation.group_topologies import Topology, Way
 from tests.simulation.server import SimulatedLog, SimulatedRequests, SimulatedSupervisor, SimulatedWakeUp
 from tests.simulation.transports import Session, Transport
 
@@ -55,7 +56,7 @@ def config_of(topology: Topology, name: str, journal_bytes: int) -> ServerConfig
     """The configuration of an instance."""
     names = list(topology.groups)
     destinations = "".join(
-        f"""<Destination><Name>{way.label}</Name><Group>{topology.groups[way.candidates[0]]}</Group>
+        f"""<Destination><Name>{way.label}</Name>{_group_of(topology, way)}
 <SyncType>{"sync" if way.mode == SYNC else "async"}</SyncType><PassThrough>{way.pass_through}</PassThrough>
 <AckConflationInterval>10ms</AckConflationInterval>
 <Topic><Name>{LOGGED_PATTERN}</Name><MessageType>json</MessageType><ExcludeValidation>replicate,cascade</ExcludeValidation>
@@ -82,6 +83,13 @@ def config_of(topology: Topology, name: str, journal_bytes: int) -> ServerConfig
     )
 
 
+def _group_of(topology: Topology, way: Way) -> str:
+    """`Group` of a destination that several instances may serve. A destination for one partner has none (25.1)."""
+    if len(way.candidates) == 1:
+        return ""
+    return f"<Group>{topology.groups[way.candidates[0]]}</Group>"
+
+
 class ProcessEnded(SystemExit):
     """A process has ended itself. Event loops let this exception pass, as they do with a real exit."""
 
@@ -103,7 +111,7 @@ class GroupRuntime(Runtime):
         self.core_wake_up = SimulatedWakeUp()  # type: ignore[assignment]
         self.replication_wake_up = WakeUp()
         self.transport_wake_ups = [
-            *(SimulatedWakeUp() for _ in range(WORKERS)),  # type: ignore[list-item]
+            *(SimulatedWakeUp() for _ in range(WORKERS)),
             self.replication_wake_up,
         ]
         self.workers = WORKERS
@@ -192,10 +200,10 @@ class InstanceClock(Clock):
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self.offset_ns = 0
-        self.time_ns = lambda: now_ns() + self.offset_ns  # type: ignore[assignment]
-        self.time_s = lambda: self.time_ns() / 1e9  # type: ignore[assignment]
-        self.monotonic_ns = now_ns  # type: ignore[assignment]
-        self.monotonic_s = lambda: now_ns() / 1e9  # type: ignore[assignment]
+        self.time_ns = lambda: now_ns() + self.offset_ns
+        self.time_s = lambda: self.time_ns() / 1e9
+        self.monotonic_ns = now_ns
+        self.monotonic_s = lambda: now_ns() / 1e9
 
 
 class _Everybody:
@@ -342,7 +350,7 @@ class GroupInstance:
         """As in the replication process: the next one uses the new epoch."""
         try:
             keep_identity(
-                self.disk, self.journal, self.name, True, lambda event, **values: None, self.chance.randbytes
+                self.disk, self.journal, self.name, True, SimulatedLog(self.trace).log, self.chance.randbytes
             )
         except Died:
             raise ProcessEnded("with its disk") from None
@@ -450,13 +458,13 @@ class GroupInstance:
         self.core.look()
         for message in self.supervisor.from_core:
             if message[0] == "transport drained":
-                index = message[1]
-                assert isinstance(index, int)
-                self.trace(f"process {index} starts again")
-                if index == REPLICATION:
+                number = message[1]
+                assert isinstance(number, int)
+                self.trace(f"process {number} starts again")
+                if number == REPLICATION:
                     self.begin_replication()
                 else:
-                    self.begin_transport(index)
+                    self.begin_transport(number)
         self.supervisor.from_core.clear()
 
     def run_replication(self, rounds: int) -> None:
@@ -490,7 +498,7 @@ class GroupClient(Client):
 
     sent: dict[int, Message] = dataclasses.field(default_factory=dict)
     """Every message, also those that an instance refused to store: another one may have it."""
-    promised: Callable[[str, int], None] = staticmethod(lambda name, number: None)
+    promised: Callable[[str, int], None] | None = None
 
     def make_message(self, chance: random.Random) -> None:
         super().make_message(chance)
@@ -501,4 +509,5 @@ class GroupClient(Client):
         super().promise(sequence)
         for number in range(before + 1, self.acked + 1):
             if number in self.store and self.store[number].logged:
+                assert self.promised is not None
                 self.promised(self.name, number)

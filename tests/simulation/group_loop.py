@@ -1,11 +1,10 @@
 """An event loop of asyncio without system calls: its time is the simulation's, and it runs only when the world says so.
 
-Each simulated process has a loop of its own. So a paused process stands still while the others go on, and a dead one never
-runs again: no `finally` of it, no callback.
+Each simulated process has a loop of its own. So a paused process stands still while the others go on, and a dead one
+never runs again: no `finally` of it, no callback.
 """
 
 import asyncio
-import heapq
 from collections.abc import Callable
 from typing import Any
 
@@ -40,15 +39,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Whether something is to be run now."""
         scheduled = self._scheduled  # type: ignore[attr-defined]
         return bool(self._ready) or bool(scheduled and scheduled[0].when() <= self.time())  # type: ignore[attr-defined]
-
-    @property
-    def next_s(self) -> float | None:
-        """The time of the next timer."""
-        scheduled = self._scheduled  # type: ignore[attr-defined]
-        while scheduled and scheduled[0].cancelled():
-            heapq.heappop(scheduled)._scheduled = False
-            self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
-        return float(scheduled[0].when()) if scheduled else None
 
     def run_some(self, rounds: int) -> None:
         """Run what is ready, at most that many rounds of callbacks."""

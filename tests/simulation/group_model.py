@@ -7,8 +7,8 @@ specification itself can be told apart from a fault of the implementation.
 What lives here: instances, flows, publishers' acknowledgements, rules of routing. Queues are in `group_queues`,
 subscribers and publishers in `group_clients`, the invariants in `group_checks`.
 
-Invariants of the model: a log only grows, but for the loss of its tail that was not durable, or of the whole disk. A record
-leaves an instance only when it is durable there. A name and an epoch stand for one log for ever.
+Invariants of the model: a log only grows, but for the loss of its tail that was not durable, or of the whole disk. A
+record leaves an instance only when it is durable there. A name and an epoch stand for one log for ever.
 """
 
 import re
@@ -175,12 +175,23 @@ class Instance:
     def sync(self) -> None:
         self.durable = len(self.log)
 
-    def append_own(self, kind: str, topic: str, targets: tuple[Bookmark, ...], **values: object) -> None:
-        """Add a record that the instance decides itself, under a name and a number of its own."""
-        record = Record(
-            f"amps-server: {self.name}/queue", self.txid(len(self.log)), topic, kind, "", targets, **values
-        )  # type: ignore[arg-type]
-        self.append(record)
+    def append_transfer(
+        self, topic: str, target: Bookmark, to: str, ownership: int, proxied: bool = False
+    ) -> None:
+        """Add a transfer, which the instance decides itself, under a name and a number of its own."""
+        name, number = f"amps-server: {self.name}/queue", self.txid(len(self.log))
+        self.append(
+            Record(
+                name,
+                number,
+                topic,
+                TRANSFER,
+                targets=(target,),
+                to=to,
+                ownership=ownership,
+                proxied=proxied,
+            )
+        )
 
     # Routing (§9)
 
@@ -247,9 +258,7 @@ class Instance:
         self.sessions.clear()
         self.highest.clear()
         for record in self.log:
-            self.highest[record.publisher] = max(
-                record.sequence, self.highest.get(record.publisher, 0)
-            )
+            self.highest[record.publisher] = max(record.sequence, self.highest.get(record.publisher, 0))
         for destination in self.destinations.values():
             destination.mode = destination.configured
             destination.upgraded_at = 0

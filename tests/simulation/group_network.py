@@ -3,9 +3,9 @@
 A connection has two directions. Bytes that were written wait in a direction until the world delivers some of them, cut
 anywhere. Bytes of one direction keep their order; directions and connections have none among each other.
 
-Faults: a connection is *lost* (both ends notice, bytes under way are gone), or its ends are *cut off* from each other by a
-partition: nothing arrives, and nobody is told. What was written before the partition ends arrives then, unless an end has given
-up meanwhile.
+Faults: a connection is *lost* (both ends notice, bytes under way are gone), or its ends are *cut off* from each other
+by a partition: nothing arrives, and nobody is told. What was written before the partition ends arrives then, unless
+an end has given up meanwhile.
 """
 
 import asyncio
@@ -126,7 +126,9 @@ class Connection:
 
     @property
     def is_over(self) -> bool:
-        return all(end.closed or end.lost for end in self.ends) and not any(end.under_way for end in self.ends)
+        return all(end.closed or end.lost for end in self.ends) and not any(
+            end.under_way for end in self.ends
+        )
 
     def lose(self) -> None:
         for end in self.ends:

@@ -1,8 +1,9 @@
 """Random histories of the model: one seed chooses topology, clients, steps and faults, and replays exactly.
 
-A plan keeps to what the documented model promises: clients move only along links that are sync and not downgraded, a wiped
-instance gets its clients when it is filled again. The histories in which nobody can keep a promise are in
-`test_replication_histories`. So a seed that fails is a fault of the specification, or a history that the document lacks.
+A plan keeps to what the documented model promises: clients move only along links that are sync and not downgraded, a
+wiped instance gets its clients when it is filled again. The histories in which nobody can keep a promise are in
+`test_replication_histories`. So a seed that fails is a fault of the specification, or a history that the document
+lacks.
 """
 
 import random
@@ -57,9 +58,7 @@ class Plan:
         """Instances that were wiped and have not caught up since."""
         self.history: list[str] = []
         self.deaths = 0
-        self.weights = {
-            action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()
-        }
+        self.weights = {action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()}
 
     def _actions(self) -> Sequence[tuple[Callable[[], None], float]]:
         return [
@@ -131,7 +130,16 @@ class Plan:
         self.group.take_ack(self._link())
 
     def _tell_publishers(self) -> None:
+        before = len(self.promises())
         deliver_acks(self.group, self.publishers, self.chance)
+        found = self.promises()[before:]
+        if found and self.chance.random() < 0.1:
+            # A false promise shows when an instance that it speaks for loses what was not durable.
+            name = self.chance.choice(sorted(name for name, _ in self.chance.choice(found).holders))
+            if self.group.instances[name].alive:
+                self._note("crash", name, "after a promise")
+                self._end(self.group.instances[name])
+                self.group.crash(name, 0)
 
     def _run_subscriber(self) -> None:
         self.chance.choice(self.subscribers).run(self.group, self._some())
@@ -322,7 +330,8 @@ def run_plan(
         plan.run(steps)
     except BaseException as failure:
         failure.add_note(
-            f"seed {seed} ({plan.topology.name}), {steps} steps; last events:\n" + "\n".join(plan.history[-30:])
+            f"seed {seed} ({plan.topology.name}), {steps} steps; last events:\n"
+            + "\n".join(plan.history[-30:])
         )
         raise
     return plan

@@ -1,6 +1,7 @@
 """Random histories of a queue in a group; see `group_plans`.
 
-No proxied use, no wiped instance and no downgrade: for those, the documented model permits two owners, or a second delivery.
+No proxied use, no wiped instance and no downgrade: for those, the documented model permits two owners, or a second
+delivery.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,8 @@
 """Message queues of the model's instances: ownership, transfers, proxied use (replication.md §§14, 24.8).
 
-A queue's state is what the records of the log make of it, so a restart computes it again. Only leases and requests are in
-memory. What an instance decides (a transfer, a claim) is a record of its log, so it reaches the others as everything else.
+A queue's state is what the records of the log make of it, so a restart computes it again. Only leases and requests
+are in memory. What an instance decides (a transfer, a claim) is a record of its log, so it reaches the others as
+everything else.
 """
 
 from collections import deque
@@ -36,8 +37,8 @@ class QueueHost:
     def __init__(
         self, instance: Instance, origins: dict[Bookmark, set[str]], initial_owner: str | None = None
     ) -> None:
-        """`origins`: filled with the instances of the publish. `initial_owner`: of a group local queue; None for a queue whose
-        first owner is the instance of the publish.
+        """`origins`: filled with the instances of the publish. `initial_owner`: of a group local queue; None for a
+        queue whose first owner is the instance of the publish.
         """
         self.instance = instance
         self.origins = origins
@@ -177,9 +178,7 @@ class Queues:
             if self.reaches(name, found.owner):
                 self.requests.append((name, found.owner, bookmark))
             elif host.proxied:
-                host.instance.append_own(
-                    TRANSFER, "t", (bookmark,), to=name, ownership=found.ownership + 1, proxied=True
-                )
+                host.instance.append_transfer("t", bookmark, name, found.ownership + 1, proxied=True)
             return
 
     def reaches(self, name: str, other: str) -> bool:
@@ -205,11 +204,11 @@ class Queues:
             return
         if bookmark in host.leases or self._free(owner):
             return
-        host.instance.append_own(TRANSFER, "t", (bookmark,), to=requester, ownership=found.ownership + 1)
+        host.instance.append_transfer("t", bookmark, requester, found.ownership + 1)
 
     def twice_published(self) -> set[Bookmark]:
-        """Messages that a publisher sent again to another instance before the first one's copy came there: each of the two
-        is the owner of its copy (replication_histories.md, H-9).
+        """Messages that a publisher sent again to another instance before the first one's copy came there: each of
+        the two is the owner of its copy (replication_histories.md, H-9).
         """
         return {bookmark for bookmark, origins in self.origins.items() if len(origins) > 1}
 

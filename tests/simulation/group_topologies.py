@@ -24,8 +24,9 @@ class Way:
 
 @dataclass(frozen=True)
 class Topology:
-    """`groups`: name of each instance -> its group. `moves`: sets of instances between which clients may fail over: each two
-    of a set replicate to each other directly and sync (docs/spec/replication_histories.md, "Clients that move twice").
+    """`groups`: name of each instance -> its group. `moves`: sets of instances between which clients may fail over:
+    each two of a set replicate to each other directly and sync (docs/spec/replication_histories.md, "Clients that
+    move twice").
     """
 
     name: str

@@ -1,12 +1,12 @@
 """The world of one seed with a group of real instances: simulated time, network, disks; random work and faults.
 
-Every instance is the real core and the real `Replication` (`group_instance`). A schedule of one random generator decides who
-runs, what arrives, and what breaks, so a seed replays exactly. Client moves keep to the advice of
+Every instance is the real core and the real `Replication` (`group_instance`). A schedule of one random generator
+decides who runs, what arrives, and what breaks, so a seed replays exactly. Client moves keep to the advice of
 docs/spec/replication_histories.md, as in the model's plans (`group_plans`); the same invariants judge both.
 
-Faults: connections are lost, delayed and cut off; bytes are cut anywhere; replication processes, transports, servers and machines
-die, all machines at once as well; unsynced data is lost, writes are torn; disks are full or replaced by empty ones; processes
-pause; clocks jump.
+Faults: connections are lost, delayed and cut off; bytes are cut anywhere; replication processes, transports, servers
+and machines die, all machines at once as well; unsynced data is lost, writes are torn; disks are full or replaced by
+empty ones; processes pause; clocks jump.
 """
 
 import functools
@@ -304,7 +304,7 @@ class GroupWorld:
         home = next(home for home in self.homes if home.client.name == name)
         assert home.last is not None
         instance = self.instances[home.last]
-        holders = {(instance.name, instance.epoch())}
+        holders: set[tuple[str, int | str]] = {(instance.name, instance.epoch())}
         assert instance.replication is not None or instance.alive
         control = instance.runtime.control
         for index, destination in enumerate(
@@ -464,7 +464,9 @@ class GroupWorld:
         epoch = instance.epoch()
         for promise in self.promises:
             if (instance.name, epoch) in promise.holders:
-                assert promise.bookmark in held, f"damage in {path.name} at {place} lost {promise.bookmark} silently"
+                assert promise.bookmark in held, (
+                    f"damage in {path.name} at {place} lost {promise.bookmark} silently"
+                )
         instance.end(False)
 
     def _may_lose(self, instance: GroupInstance) -> bool:

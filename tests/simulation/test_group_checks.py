@@ -44,8 +44,14 @@ def test_group_checks_excuse_an_instance_that_lost_its_disk() -> None:
 @pytest.mark.parametrize(
     ("violation", "text"),
     [
-        (lambda: group_checks.check_promises([Promise(("p", 3), BOTH)], LOGS, EPOCHS), "acknowledged and is missing"),
-        (lambda: group_checks.check_promises([Promise(("q", 1), BOTH)], {"a": ONE, "b": []}, EPOCHS), "missing on b"),
+        (
+            lambda: group_checks.check_promises([Promise(("p", 3), BOTH)], LOGS, EPOCHS),
+            "acknowledged and is missing",
+        ),
+        (
+            lambda: group_checks.check_promises([Promise(("q", 1), BOTH)], {"a": ONE, "b": []}, EPOCHS),
+            "missing on b",
+        ),
         (lambda: group_checks.check_order({"a": [*ONE, ONE[1]]}), "twice"),
         (lambda: group_checks.check_order({"a": [ONE[1], ONE[0]]}), "after 2"),
         (lambda: group_checks.check_contents({"a": ONE, "b": [Held("p", 1, "damaged")]}), "was x"),
@@ -66,7 +72,10 @@ def test_group_checks_excuse_an_instance_that_lost_its_disk() -> None:
             "fully durable, and not on b",
         ),
         (lambda: group_checks.check_queue_deliveries([_lease(1, 5), _lease(3, 6, instance="b")]), "at once"),
-        (lambda: group_checks.check_queue_deliveries([_lease(1, None), _lease(3, 6, instance="b")]), "at once"),
+        (
+            lambda: group_checks.check_queue_deliveries([_lease(1, None), _lease(3, 6, instance="b")]),
+            "at once",
+        ),
         (
             lambda: group_checks.check_queue_deliveries([_lease(1, 2, 3), _lease(4, 5, instance="b")]),
             "delivered again on b",
@@ -78,7 +87,10 @@ def test_group_checks_excuse_an_instance_that_lost_its_disk() -> None:
             lambda: group_checks.check_queue_empty([("p", 1)], [_lease(1, 2, 3), _lease(4, None)], {}),
             "still leased",
         ),
-        (lambda: group_checks.check_owners({"a": {("p", 1): "a"}, "b": {("p", 1): "b"}}), "belongs to a on a"),
+        (
+            lambda: group_checks.check_owners({"a": {("p", 1): "a"}, "b": {("p", 1): "b"}}),
+            "belongs to a on a",
+        ),
     ],
 )
 def test_group_checks_notice(violation: Callable[[], None], text: str) -> None:

@@ -35,8 +35,8 @@ def _run(seed: int, directory: Path) -> GroupWorld:
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_group_simulation_seeds(tmp_path: Path, batch: int) -> None:
-    """replication.md §§6, 7, 9-12, 24: whatever breaks, nothing acknowledged is missing, no message is twice or out of its
-    order, and at quiet all logs are equal.
+    """replication.md §§6, 7, 9-12, 24: whatever breaks, nothing acknowledged is missing, no message is twice or out
+    of its order, and at quiet all logs are equal.
     """
     worlds = [_run(seed, tmp_path / str(seed)) for seed in range(batch, SEEDS, BATCHES)]
     assert sum(world.deaths for world in worlds) > len(worlds), "so few deaths prove nothing"
@@ -116,7 +116,7 @@ class _Eager:
         return getattr(self._flow, name)
 
     def consumed(self, ring_position: int) -> int:
-        return self._flow.taken_txid
+        return int(self._flow.taken_txid)
 
 
 _SinkFlow: Any = incoming.SinkFlow
@@ -135,14 +135,14 @@ def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mutate", "hint"),
     [
-        (_records_leave_undurable, 0),
-        (_undurable_resume, 0),
-        (_undurable_acknowledgements, 0),
+        (_records_leave_undurable, 92),
+        (_undurable_resume, 19),
+        (_undurable_acknowledgements, 94),
         (_clients_do_not_wait, 0),
-        (_resume_ahead, 0),
-        (_same_epoch_after_a_wipe, 0),
-        (_records_that_the_core_has_not_read_count, 0),
-        (_unread_refusals, 0),
+        (_resume_ahead, 1),
+        (_same_epoch_after_a_wipe, 19),
+        (_records_that_the_core_has_not_read_count, 10),
+        (_unread_refusals, 91),
         (_files_survive_a_wipe, 0),
     ],
 )

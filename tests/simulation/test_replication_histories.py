@@ -476,8 +476,8 @@ def test_h19_two_publishers_are_ordered_differently() -> None:
 
 
 def test_h20_partial_ways_drop_older_messages() -> None:
-    """H-20 (25.9): two ways with different topics to one instance: the faster way makes the slower one's messages look like
-    duplicates.
+    """H-20 (25.9): two ways with different topics to one instance: the faster way makes the slower one's messages
+    look like duplicates.
     """
     group = Group(
         [
@@ -507,7 +507,9 @@ def test_h21_a_site_is_lost(pass_through: str | None) -> None:
     """H-21 (§18): what had not left by the async links is gone. With `PassThrough` of the own group alone, a site that
     was lost as a whole is not filled again with its own messages.
     """
-    ways = tuple(dataclasses.replace(way, pass_through=pass_through or way.pass_through) for way in SITES.ways)
+    ways = tuple(
+        dataclasses.replace(way, pass_through=pass_through or way.pass_through) for way in SITES.ways
+    )
     cast = Cast(dataclasses.replace(SITES, ways=ways), "east1")
     cast.publish(4)
     cast.rest()

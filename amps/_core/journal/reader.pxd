@@ -105,7 +105,7 @@ cdef class LogCursor:
     cdef readonly LogFile file
     cdef readonly uint64_t position
     cdef readonly bint verify      # check every record's checksum
-    cdef public object learns_names  # None, or a function that is told each name record: (class, name id, text as bytes)
+    cdef public object learns_names  # None, or a function that gets each name record: (class, name id, text in bytes)
     # File offset: records that end there or before, and one header behind it, are in memory. In a compressed file this
     # holds only until another cursor reads: see begin_reading.
     cdef uint64_t ready

@@ -552,7 +552,7 @@ cdef class Queue:
         return 1
 
     cdef int remove_replicated(self, uint32_t slot, uint64_t now_ns) except -1:
-        """Remove a message because it has left the queue on another instance; leases here do not count (D-21)."""
+        """Remove a message that has left the queue on another instance; leases here do not count (queues.md D-21)."""
         cdef uint64_t position = self.slots[slot].position
         self.now_ns = now_ns
         self.span.acknowledged(slot)
@@ -567,7 +567,7 @@ cdef class Queue:
 
     cdef int drop_barriers(self, uint64_t position) except -1:
         """Without subscriptions here, drop barriers that wait for nothing else, and are before a message at that
-        position which was acknowledged elsewhere (D-16).
+        position which was acknowledged elsewhere (queues.md D-16).
         """
         cdef HeapEntry* entry
         cdef uint32_t slot
@@ -653,7 +653,7 @@ cdef class Queue:
     # --- deferred acknowledgements --------------------------------------------------------------------
 
     cdef bint defers(self, uint32_t action) noexcept nogil:
-        """Whether an acknowledgement removes a message that was not delivered yet (D-06)."""
+        """Whether an acknowledgement removes a message that was not delivered yet (queues.md D-06)."""
         return action == QUEUE_ACKNOWLEDGE or (action == QUEUE_EXPIRE and self.at_least_once)
 
     cdef int defer(self, uint64_t publisher_id, uint64_t sequence, uint64_t now_ns, client) except -1:

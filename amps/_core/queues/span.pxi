@@ -9,9 +9,9 @@
 # A subscription with free backlog, but without an available message, makes this instance look for messages of other
 # owners (`look`). It walks in the order of the log, a few thousand slots in a turn. It names a message in a request
 # when the message has been here for longer than acknowledgements of such messages usually take, and again after 1, 2,
-# 4, … seconds, at most 30. A request names more messages than it wants, because the owner may have delivered the first ones
-# itself. When all wanted messages were granted, the rest is wanted as if it had not been named. There is no further
-# request until then, or for a second: so messages move in the order of the log.
+# 4, … seconds, at most 30. A request names more messages than it wants, because the owner may have delivered the first
+# ones itself. When all wanted messages were granted, the rest is wanted as if it had not been named. There is no
+# further request until then, or for a second: so messages move in the order of the log.
 #
 # A transfer may come before its message, by another way. It is kept as long as an acknowledgement would be.
 #

@@ -18,7 +18,14 @@ from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from amps._core.shm.platform cimport acquire_fence, load_acquire, load_relaxed, release_fence, store_relaxed, store_release
+from amps._core.shm.platform cimport (
+    acquire_fence,
+    load_acquire,
+    load_relaxed,
+    release_fence,
+    store_relaxed,
+    store_release,
+)
 
 
 cdef inline uint64_t place_of(uint64_t publisher_id, uint64_t capacity) noexcept nogil:
@@ -43,7 +50,7 @@ cdef class PendingTable:
         self.used = 0
 
     def begin(self):
-        """Writer: forget all entries, before any position is scanned. Readers wait meanwhile for the watermark alone."""
+        """Writer: forget all entries, before any position is scanned. Readers then wait for the watermark alone."""
         store_release(&self.header.version, self.header.version | 1)
         release_fence()
         memset(self.entries, 0, self.capacity * sizeof(PendingEntry))

@@ -39,6 +39,7 @@ class Progress:
     """What the publisher and the subscriber have done. Each field is written by one thread."""
 
     published: int = 0
+    publish_limit: int = 0  # so that every kill comes while there is more to publish
     unacknowledged: int = 0
     received: Ledger = field(default_factory=Ledger)
     errors: list[str] = field(default_factory=list)
@@ -58,6 +59,9 @@ def publish(flights: Flights, servers: list[str], progress: Progress) -> None:
             "amps-demo-publisher", servers, publish_store=store, logon_options=ACK_CONFLATION
         ) as client:
             for topic, body in flights:
+                while progress.published >= progress.publish_limit and not progress.ended.is_set():
+                    progress.unacknowledged = store.unpersisted_count()
+                    time.sleep(0.002)
                 client.publish(topic, body)
                 progress.published += 1
                 if progress.published % 64 == 0:
@@ -101,6 +105,7 @@ def direct(
     display: Display,
 ) -> list[float]:
     """Kill and restart the servers in turn, until everything has arrived; return the seconds of each restart."""
+    lead = total // 20 + 1
     restarts_s: list[float] = []
     last, progress_at = (0, 0, 0), time.monotonic()
     with display.progress("flying", total) as update:
@@ -112,6 +117,7 @@ def direct(
             if errors := [*progress.errors, *workers.errors]:
                 raise AcknowledgedLost("; ".join(errors))
             at = len(restarts_s)
+            progress.publish_limit = kills[at] + lead if at < len(kills) else total
             if at < len(kills) and progress.acknowledged >= kills[at]:
                 restarts_s.append(kill_and_restart(at % len(servers), servers, progress, workers, display))
                 progress_at = time.monotonic()

@@ -78,12 +78,15 @@ LOG_EVENTS: Mapping[str, Advice] = {
         "A journal was deleted while the server did not have it open. Its messages are lost.",
         "Restore it from a backup; find out what deletes files in JournalDirectory.",
     ),
+    "1D-0026": Advice(
+        "The file with the identity of the log cannot be used. A new one is made; nothing is lost."
+    ),
     "1E-0001": Advice(
         "A destination is connected: this instance sends it what it lacks, then each new message."
     ),
     "1E-0002": Advice(
         "The connection to a destination ended; the text has the reason. Connecting begins again at once.",
-        "If the reason is LOST, look at the other instance and at the network. Publishers wait if the destination is sync.",
+        "If the reason is LOST, look at the other instance and the network. Publishers wait if it is sync.",
     ),
     "1E-0003": Advice(
         "The configurations of the two instances do not fit together, so this destination gets nothing.",
@@ -108,8 +111,8 @@ LOG_EVENTS: Mapping[str, Advice] = {
     "1E-0009": Advice("Another instance has sent everything that was missing here."),
     "1E-0010": Advice(
         "The other instance refuses the connection of a destination; the text has its reason.",
-        "WRONG_PEER, SELF, DUP_NAME: correct the destination or the names. AUTH, ENTITLEMENT: correct the credentials, or "
-        "the permissions there. DUPLICATE_LINK: two destinations lead to one instance. STORAGE: make room there.",
+        "WRONG_PEER, SELF, DUP_NAME: correct the destination or the names. AUTH, ENTITLEMENT: correct the credentials "
+        "or the permissions there. DUPLICATE_LINK: two destinations lead to one instance. STORAGE: make room there.",
     ),
     "1E-0011": Advice(
         "A destination cannot be connected; the text has the reason. It is tried again and again.",
@@ -139,9 +142,9 @@ LOG_EVENTS: Mapping[str, Advice] = {
         "Bring the file back that the text names, or repair its device.",
     ),
     "1E-0021": Advice(
-        "Another instance has messages of this instance that its own log lacks: the storage lost what it had confirmed, "
+        "Another instance has messages of this instance that its own log lacks: the storage lost what it confirmed, "
         "or an older copy of the journals was put in place.",
-        "Check the storage. The other instances keep the messages, and send them back where the configuration allows it.",
+        "Check the storage. The other instances keep the messages, and send them back where they may.",
     ),
     "1E-0022": Advice(
         "The core refused a record of another instance as malformed.",
@@ -222,6 +225,10 @@ LOG_EVENTS: Mapping[str, Advice] = {
     ),
     "2C-0012": Advice("The log has room again; this ends the state of 2C-0011."),
     "2C-0013": Advice("A topic index cannot be written; replays are slower.", "Make room; nothing is lost."),
+    "2C-0014": Advice(
+        "Journals cannot be removed, because a destination of replication has not acknowledged them.",
+        "Bring that instance back, or take its Destination out of the configuration and restart.",
+    ),
     "30-0000": Advice(
         "A thread of the server has made no progress: the host is overloaded or suspended, or there is a defect.",
         "Check load and memory of the host. If it happens without load, report it.",

@@ -285,7 +285,7 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "1E-0022": Entry(
         "error",
-        "replication client[{client}] a record that was sent here is malformed and is not taken; the flow begins again.",
+        "replication client[{client}] a record that was sent here is malformed and not taken; the flow begins again.",
     ),
     "1F-0004": Entry(
         "info",

@@ -1,12 +1,11 @@
 """The state of each destination: what is acknowledged, how acknowledgements wait for it, its connection.
 
 A destination is scanned whether it is connected or not: publishers of messages that it does not get must not wait for
-it. Its watermarks are on the control page (docs/replication.md, "Watermarks of a destination"); this process alone writes
-them. A new replication process continues with the watermarks that it finds there, a new tree with those of the file
-(state_file.py).
+it. Its watermarks are on the control page (docs/replication.md, "Watermarks of a destination"). This process writes
+them. A new one continues with the watermarks that it finds there, a new tree with those of the file (state_file.py).
 
 Invariants
-- `acked` never moves beyond what the destination has acknowledged or is not to get. It moves back only with a new epoch.
+- `acked` never moves beyond what the destination has acknowledged or is not to get. It falls only with a new epoch.
 - A change of the mode is published before the transports are woken, so withheld acknowledgements leave at once.
 - The table of pending publishers is begun anew before `scanned` starts again.
 """
@@ -14,14 +13,13 @@ Invariants
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from amps._core.journal.reader import LogDamaged, LogUnreadable
 from amps._core.replication.stream import SourceFlow, TxidSet
 from amps._core.shm.memory import MODE_ASYNC, MODE_DOWNGRADED, MODE_SYNC
 from amps.config.model_replication import DestinationConfig
 from amps.server.clock import Clock
 from amps.server.eventlog import EventLog
 from amps.server.replication.hello import Flow, Identity
-from amps.server.replication.log_access import LogAccess
+from amps.server.replication.log_access import LOG_PROBLEMS, LogAccess
 from amps.server.replication.state_file import SavedDestination
 from amps.server.replication_statistics import Peer
 from amps.server.runtime import Runtime
@@ -40,6 +38,7 @@ class Connection:
     flow: Flow
     address: str
     transport: str
+    user: str
     close: Callable[[], None]
     is_live: bool = field(default=False)
 
@@ -125,7 +124,8 @@ class Destination:
         self.connection = connection
         peer, flow = connection.peer, connection.flow
         self._statistics.connected(
-            Peer(peer.name, peer.group, peer.admin_address, flow.client_name, ""), self._clock.time_ns()
+            Peer(peer.name, peer.group, peer.admin_address, flow.client_name, connection.user),
+            self._clock.time_ns(),
         )
 
     def disconnected(self) -> None:
@@ -144,7 +144,7 @@ class Destination:
             more = not self.source.scan(durable, SCAN_BYTES)
             more |= not self.source.follow_acks(SCAN_BYTES)
             self._broken = ""
-        except (LogDamaged, LogUnreadable) as problem:
+        except LOG_PROBLEMS as problem:
             if str(problem) != self._broken:
                 self._broken = str(problem)
                 log.log("1E-0020", destination=self.config.label, reason=problem)

@@ -161,17 +161,21 @@ class Dialler:
         if outcome.began or outcome.end.use_link:
             self._told.pop(address, None)
             if outcome.began:
-                self._log("1E-0002", address, outcome.end)
+                self._around.log.log("1E-0002", **self._values(address, outcome.end))
         elif self._told.get(address) != str(outcome.end):
             self._told[address] = str(outcome.end)
-            self._log("1E-0010" if outcome.end.by_peer else "1E-0011", address, outcome.end)
+            record_id = "1E-0010" if outcome.end.by_peer else "1E-0011"
+            self._around.log.log(record_id, **self._values(address, outcome.end))
         return outcome
 
-    def _log(self, record_id: str, address: str, end: Refused) -> None:
-        destination = self._destination.config.label
-        self._around.log.log(
-            record_id, destination=destination, address=address, code=end.code, reason=end.reason
-        )
+    def _values(self, address: str, end: Refused) -> dict[str, str]:
+        """The values for records about an attempt."""
+        return {
+            "destination": self._destination.config.label,
+            "address": address,
+            "code": end.code,
+            "reason": end.reason,
+        }
 
     # --- one attempt ----------------------------------------------------------------------------------------
 

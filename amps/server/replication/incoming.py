@@ -1,7 +1,7 @@
 """The sink's side of a flow: it admits the source, tells what it has, takes records, and acknowledges them.
 
 Records go to the core in the order of the source. A frame waits until the ring has room, and the link reads no further
-meanwhile: so the source is slowed down by its window. An acknowledgement names what is fully persisted here, and is sent
+meanwhile: so the source is slowed down by its window. An acknowledgement names what is fully persisted here. It is sent
 at the source's interval, or at once if that is 0.
 """
 
@@ -24,7 +24,7 @@ from amps.server.replication.core_sessions import CoreSession, CoreSessions, ups
 from amps.server.replication.frames import Content, Frame, ProtocolError, number
 from amps.server.replication.hello import Flow, Identity, Refused
 from amps.server.replication.link import Channel, Link
-from amps.server.replication.log_access import LogAccess
+from amps.server.replication.log_access import LOG_PROBLEMS, LogAccess
 from amps.server.replication.logons import Gate, admit
 
 SETUP_S = 30.0
@@ -101,6 +101,9 @@ class Incoming:
         except TimeoutError:
             self._finish()
             raise Refused(hello.TIMEOUT, "the flow could not be set up in time") from None
+        except LOG_PROBLEMS as problem:
+            self._finish()
+            raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
         except BaseException:
             self._finish()
             raise
@@ -122,8 +125,8 @@ class Incoming:
         self._session = session
         session.refused = self._refused
         vector = await core.vector(session)
-        # Of the records before that position nothing waits for a destination. `session` says that the log has all of the
-        # upstream up to `last_txid` before the position that is durable now.
+        # No record before `begin` waits for a destination. And the log has all of the upstream up to `last_txid` before
+        # the position that is durable now.
         durable = core.durable
         begin = min([durable, *(each.acked_position for each in around.sources if each is not None)])
         channel.send_json(
@@ -231,7 +234,11 @@ class Incoming:
         if not self.began or self._over or self._over_for_core:
             return False
         self._tracker.reach(self._sink.consumed(consumed), written)
-        more = not self._tracker.scan(durable, SCAN_BYTES)
+        try:
+            more = not self._tracker.scan(durable, SCAN_BYTES)
+        except LOG_PROBLEMS as problem:
+            self._end(Refused(hello.STORAGE, f"the log cannot be read: {problem}"))
+            return False
         self._schedule_ack()
         return more
 

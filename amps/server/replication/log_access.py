@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable
 
 from amps._core.expressions.machine import EvaluationContext, Filter
-from amps._core.journal.reader import LogCursor, LogRemoved
+from amps._core.journal.reader import LogCursor, LogDamaged, LogRemoved, LogUnreadable
 from amps._core.replication.stream import Rules, find_start
 from amps.config import ServerConfig
 from amps.config.model_replication import DestinationConfig, ReplicatedTopic
@@ -21,6 +21,9 @@ from amps.server.shared.filters import FilterCompiler
 from amps.server.shared.journal_view import make_journal_view
 from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher, topic_predicate
+
+LOG_PROBLEMS = (LogDamaged, LogUnreadable, LogRemoved)
+"""What reading the log raises. A flow that meets one ends, and is tried again."""
 
 Choice = tuple[EvaluationContext, list[Filter]] | bool
 

@@ -37,8 +37,8 @@ class Gate(Protocol):
         """Whether messages of a topic are taken from that user."""
 
 
-async def log_on(channel: Channel, credentials: Credentials) -> None:
-    """The source's side. Raises Refused."""
+async def log_on(channel: Channel, credentials: Credentials) -> str:
+    """The source's side: return the user name of the credentials. Raises Refused."""
     try:
         words = await credentials.first()
     except (OSError, ValueError) as problem:
@@ -48,7 +48,7 @@ async def log_on(channel: Channel, credentials: Credentials) -> None:
         answer = Content(await channel.expect(frames.AUTH_RESULT))
         result = answer.text("result", chars_max=16)
         if result == "ok":
-            return
+            return words.get("user", "")
         if result == "deny":
             code = answer.text("code", hello.AUTH_REFUSED, 64)
             raise Refused(code, answer.text("reason", "the logon was refused"), by_peer=True)

@@ -17,7 +17,7 @@ from amps.server.replication.frames import Algorithm, Content, Frame, ProtocolEr
 from amps.server.replication.hello import Flow, Refused
 from amps.server.replication.instance_config import InstanceConfig
 from amps.server.replication.link import Channel, Link
-from amps.server.replication.log_access import LogAccess
+from amps.server.replication.log_access import LOG_PROBLEMS, LogAccess
 from amps.server.replication.logons import Credentials, log_on
 from amps.server.replication.validation import Violation, result_frame
 
@@ -78,6 +78,7 @@ class Outgoing:
         self._transport = transport
         self._credentials = credentials
         self._compression = compression
+        self._user = ""
         self._resync_until = 0
         self._resynced = False
         self._last_sync: bool | None = None
@@ -87,19 +88,21 @@ class Outgoing:
     async def run(self) -> Refused:
         """Run the flow until it ends. Return why. Raises Refused if it did not begin, ProtocolError."""
         assert self._link.peer is not None
-        # Even if the flow does not begin: what came from that instance does not go back there, so nobody waits for it.
-        self._destination.meet(self._link.peer)
         try:
+            # Even if the flow does not begin: what came from there does not go back, so nobody waits for it.
+            self._destination.meet(self._link.peer)
             async with asyncio.timeout(SETUP_S):
-                await log_on(self._channel, self._credentials)
+                self._user = await log_on(self._channel, self._credentials)
                 self._around.logged_on(self._link, self._flow.label)
                 peer_config = await self._around.peer_config(self._link, self._channel)
                 self._validate(peer_config)
             async with asyncio.timeout(VECTOR_S):
                 resume, vector = await self._resume()
+            self._start(resume, vector)
         except TimeoutError:
             raise Refused(hello.TIMEOUT, "the other side did not answer in time") from None
-        self._start(resume, vector)
+        except LOG_PROBLEMS as problem:
+            raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
         try:
             return await self._channel.wait_end()
         finally:
@@ -157,7 +160,12 @@ class Outgoing:
         )
         self.began = True
         connection = Connection(
-            link.peer, self._flow, link.address, self._transport, lambda: link.end(_asked_to_reconnect())
+            link.peer,
+            self._flow,
+            link.address,
+            self._transport,
+            self._user,
+            lambda: link.end(_asked_to_reconnect()),
         )
         destination.connected(connection)
         around.log.log("1E-0001", client=client, peer=link.peer.name, address=link.address)
@@ -182,10 +190,13 @@ class Outgoing:
         destination, channel = self._destination, self._channel
         source = destination.source
         durable = self._around.durable()
-        made = [
-            frames.encode(kind, payload, channel.stream, self._compression)
-            for kind, payload in source.fill(durable, BATCH_BYTES)
-        ]
+        try:
+            made = [
+                frames.encode(kind, payload, channel.stream, self._compression)
+                for kind, payload in source.fill(durable, BATCH_BYTES)
+            ]
+        except LOG_PROBLEMS as problem:
+            raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
         if not made and source.window > 0 and source.sent_position < durable:
             self._link.wake()  # the batch had only records that do not go there
         if destination.is_sync != self._last_sync:

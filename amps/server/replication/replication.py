@@ -119,6 +119,8 @@ class Replication:
         self._peer_configs: dict[Link, InstanceConfig] = {}
         self._config_sent: set[Link] = set()
         self._dialled_by: dict[Link, DestinationTransport] = {}
+        self._labels: dict[Link, str] = {}
+        """By link: the destination of the first flow that has logged on."""
         self._flow_tasks: dict[Channel, asyncio.Task[None]] = {}
         self._incoming: list[Incoming] = []
         self._diallers: list[Dialler] = []
@@ -329,6 +331,7 @@ class Replication:
         self._peer_configs.pop(link, None)
         self._config_sent.discard(link)
         self._dialled_by.pop(link, None)
+        self._labels.pop(link, None)
         if link.trusted and not self._stopping:
             self._links_changed()
 
@@ -411,9 +414,7 @@ class Replication:
                     other.end(end)
                 else:
                     raise end
-            elif link.dialled or any(
-                each.channel.link is other and each.flow.label != label for each in self._incoming
-            ):
+            elif link.dialled or self._labels.get(other) != label:
                 raise Refused(
                     hello.DUPLICATE_LINK,
                     f"the instance {peer.name!r} is connected by another destination; two destinations must not "
@@ -421,6 +422,7 @@ class Replication:
                 )
             else:
                 other.end(Refused(hello.RECONNECT, "the other instance has connected again"))
+        self._labels[link] = label
         link.trust()
         for state in self._reachability.states(asyncio.get_running_loop().time()):
             link.send(frames.encode_json(frames.LINKSTATE, state))

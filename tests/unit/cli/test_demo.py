@@ -52,6 +52,19 @@ def test_demo_survives_kills_and_proves_it(tmp_path: Path) -> None:
     assert re.search(r"kills to come: 1, about \d+ s", said)
 
 
+def test_replicated_demo_survives_the_kill_of_each_server_and_proves_it(tmp_path: Path) -> None:
+    packages = small_flights(tmp_path, 3000)
+    done = run("demo", "-replicated", "-data-directory", tmp_path / "data", paths=(packages,))
+    said = done.stdout.decode()
+    assert done.returncode == 0, said + done.stderr.decode()
+    assert said.count("SIGKILL") == 2
+    assert "processes of east" in said
+    assert "processes of west" in said
+    assert said.count("same as published") == 3
+    assert "proved: all 3,000 messages are on both servers once" in said
+    assert "delivered again: [" not in said
+
+
 def test_demo_refuses_a_directory_that_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "old").touch()

@@ -1,4 +1,4 @@
-"""Numbers of publishes after a logon to an instance that has more than its sync peers (replication.md §25.36)."""
+"""Numbers of publishes after a logon to an instance that has more than its sync peers (25.36 of replication.md)."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -82,7 +82,7 @@ def numbers_sent(harness: Harness) -> list[Any]:
 def test_an_empty_store_begins_after_the_higher_number(
     make_store: MakeStore, seq: int, logged: int, first: int
 ) -> None:
-    """replication.md §25.36"""
+    """replication.md, decision 25.36"""
     harness = harness_with(make_store()).ready(seq=seq, bm=bookmark(logged))
     assert publish(harness, 2) == [first, first + 1]
     assert numbers_sent(harness) == [first, first + 1]
@@ -102,7 +102,7 @@ def test_a_bookmark_without_a_number_changes_nothing(text: str | None) -> None:
 
 
 def test_messages_that_are_logged_but_not_persisted_stay_in_the_store(make_store: MakeStore) -> None:
-    """replication.md §25.36: a failover may lose them, so they are sent again, and their numbers are theirs."""
+    """25.36 of replication.md: a failover may lose them, so they are sent again, and their numbers are theirs."""
     store = make_store()
     harness = harness_with(store).ready()
     publish(harness, 5)
@@ -184,7 +184,7 @@ def test_a_store_in_files_remembers_where_its_numbers_began(tmp_path: Path) -> N
 
 
 def test_transactions_are_numbered_after_the_higher_number() -> None:
-    """queue_guarantees.md §4, replication.md §25.36"""
+    """queue_guarantees.md §4, replication.md, decision 25.36"""
     harness = Transacting()
     harness.logon(5, bm=bookmark(9))
     harness.sent()
@@ -193,7 +193,7 @@ def test_transactions_are_numbered_after_the_higher_number() -> None:
 
 
 def test_the_blocking_client_numbers_after_the_bookmark(peer: ScriptedPeer) -> None:
-    """replication.md §25.36"""
+    """replication.md, decision 25.36"""
     client = Client("me", peer.uri, publish_store=MemoryPublishStore())
     with closing(client):
         connection = log_on(client, peer, 5, bm=bookmark(9))
@@ -203,7 +203,7 @@ def test_the_blocking_client_numbers_after_the_bookmark(peer: ScriptedPeer) -> N
 
 @run
 async def test_the_asyncio_client_numbers_after_the_bookmark() -> None:
-    """replication.md §25.36"""
+    """replication.md, decision 25.36"""
     async with AsyncPeer() as peer:
         peer.logon_seq, peer.logon_bookmark = 5, bookmark(9)
         async with AsyncClient("me", peer.uri, publish_store=MemoryPublishStore()) as client:

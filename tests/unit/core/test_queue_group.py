@@ -556,7 +556,7 @@ def test_the_head_of_a_key_that_is_owned_elsewhere_holds_the_others_back() -> No
 
 
 def test_a_barrier_waits_for_messages_of_all_owners() -> None:
-    """66, §14.3."""
+    """replication.md §26 66 and §14.3."""
     both = group(settings=queue(has_barriers=True))
     manager = both["B"].manager
     both["B"].subscribe(10, both.now_ns)
@@ -579,7 +579,7 @@ def test_a_barrier_waits_for_messages_of_all_owners() -> None:
 
 
 def test_a_barrier_without_subscriptions_is_dropped() -> None:
-    """D-16: when a later message is acknowledged by replication."""
+    """queues.md D-16: when a later message is acknowledged by replication."""
     both = group(settings=queue(has_barriers=True))
     manager = both["B"].manager
     manager.enqueue(0, 8, (1, 1), 1, None, 1, is_barrier=True, origin="A")
@@ -590,7 +590,7 @@ def test_a_barrier_without_subscriptions_is_dropped() -> None:
 
 
 def test_a_request_activates_messages_beyond_the_target_depth() -> None:
-    """§14.2: up to the requested one, which then moves."""
+    """replication.md §14.2: up to the requested one, which then moves."""
     both = group(settings=queue(target_depth=2))
     sent = both.publish("A", 6)
     assert both["A"].counter("inactive") == 4

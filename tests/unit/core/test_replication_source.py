@@ -113,7 +113,7 @@ def test_exactly_the_records_that_the_sink_lacks_are_sent_as_they_are(
     have: dict[str, int],
     scanned_before: int,
 ) -> None:
-    """replication.md §9.1-9.4 and §24.5, behaviours 25, 26, 29, 52: by topic, last hop, path and vector."""
+    """replication.md §9, §24.5 and §26, 25, 26, 29, 52: by topic, last hop, path and vector."""
     log = GrowingLog(tmp_path_factory.mktemp("log"), 8192)
     grow(log, steps)
     flow = flow_over(log)

@@ -162,6 +162,23 @@ def test_an_idle_link_pings_and_lives() -> None:
     _run(test)
 
 
+def test_a_link_pings_although_it_is_woken_all_the_time() -> None:
+    """Decision 25.30: the core works, and nothing of that is for the other side."""
+
+    async def test() -> None:
+        ends = Ends().start()
+        for link in (ends.dialling, ends.accepting):
+            link.channels[0].produce = list
+        for _ in range(100):
+            await asyncio.sleep(1)
+            ends.dialling.wake()
+            ends.accepting.wake()
+        assert ends.dialling.end_reason is None
+        assert ends.accepting.end_reason is None
+
+    _run(test)
+
+
 def test_a_silent_peer_is_dead_after_fifteen_seconds() -> None:
     """Decision 25.30: a half-open connection."""
 
