@@ -77,13 +77,16 @@ def test_replication_23_sequences_may_skip_and_never_go_back(pair: Instances, to
 
 def test_replication_24_a_name_is_taken_over_at_one_instance_only(pair: Instances, topic: str, unique: str) -> None:
     """Behaviour 24."""
-    with pair.client("A", unique) as first, pair.client("B", unique) as elsewhere:
-        with pair.client("A", unique) as second:
-            (told,) = first.wait_for_close()
-            assert told.reason == "name in use"
-            for client in (second, elsewhere):
-                client.subscribe(topic)
-                client.flush("processed")
+    with (
+        pair.client("A", unique) as first,
+        pair.client("B", unique) as elsewhere,
+        pair.client("A", unique) as second,
+    ):
+        (told,) = first.wait_for_close()
+        assert told.reason == "name in use"
+        for client in (second, elsewhere):
+            client.subscribe(topic)
+            client.flush("processed")
 
 
 def test_replication_35_what_subscribers_see_of_a_message(pair: Instances, topic: str, unique: str) -> None:

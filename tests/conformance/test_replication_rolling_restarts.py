@@ -1,5 +1,6 @@
-"""Each instance of a group is restarted in turn under load: nothing is lost, and nothing comes twice (replication.md §18,
-§19).
+"""Each instance of a group is restarted in turn under load: nothing is lost, and nothing comes twice.
+
+replication.md §18 and §19.
 
 The clients are highly available, and the subscriber is fully durable. An odd restart is a kill, an even one orderly.
 """
@@ -67,5 +68,5 @@ def test_clients_stay_in_their_site(shape: Shape, unique: str) -> None:
 def test_all_lines_go_both_ways() -> None:
     """The shapes of these tests: what one sends to another, the other sends back."""
     for lines in LINES.values():
-        links = {(first, other) for first, *others in lines for other in others}
+        links = {(line[0], other) for line in lines for other in line[1:]}
         assert links == {(other, first) for first, other in links}

@@ -55,7 +55,7 @@ def _comes_to_rest(shape: Shape) -> int:
 
 
 def test_a_chain_whose_middle_dies(shape: Shape, unique: str) -> None:
-    """Behaviours 25 to 27 with both directions at once; §21 F12: the ends exchange nothing until it returns."""
+    """Behaviours 25 to 27 both ways at once; replication.md §21 F12: the ends exchange nothing until it returns."""
     shape.add_lines("chain").instances.start()
     expected = _publish(shape, "A", unique + "-a", 0, 50) + _publish(shape, "D", unique + "-d", 1, 50)
     _everywhere(shape, expected)
@@ -79,7 +79,7 @@ def test_a_chain_whose_middle_dies(shape: Shape, unique: str) -> None:
 
 
 def test_a_star_with_a_publisher_at_each_end(shape: Shape, unique: str) -> None:
-    """§9: the hub passes on what it got from one side to all others, and nothing back."""
+    """replication.md §9: the hub passes on what it got from one side to all others, and nothing back."""
     shape.add_lines("star").instances.start()
     count = 60
     expected: list[int] = []
@@ -126,15 +126,15 @@ def test_nothing_circulates_in_a_ring_of_four(shape: Shape, unique: str) -> None
 
 
 def test_two_sites_use_the_other_server_of_a_site(shape: Shape, unique: str) -> None:
-    """§18, as conf/two-sites.xml; behaviour 45: one server of the other site dies, and the next address is used."""
+    """replication.md §18, as conf/two-sites.xml. Behaviour 45: a server of a site dies, and the next address is used."""
     shape.add_sites().instances.start()
     count = 50
     expected: list[int] = []
     for place, name in enumerate(("E1", "W2", "E2")):
         expected += _publish(shape, name, f"{unique}-{name}", place, count)
     _everywhere(shape, expected)
-    # A record goes to the partner; both send it to the other site, where one server sends it to its partner. That one got
-    # it from its own site, so it may send it to the other server of the first site once more, where it ends.
+    # A record goes to the partner; both send it to the other site, where one server sends it to its partner. That one
+    # got it from its own site, so it may send it to the other server of the first site once more, where it ends.
     assert _comes_to_rest(shape) <= 5 * len(expected)
     shape.instances.kill("W1")
     expected += _publish(shape, "E2", unique + "-while", 3, count)

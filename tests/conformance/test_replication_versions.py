@@ -1,4 +1,6 @@
-"""Instances of different versions: a proxy writes control frames as a later version would (replication.md §18, §24.1, §24.2).
+"""Instances of different versions: a proxy writes control frames as a later version would.
+
+replication.md §18, §24.1, §24.2.
 
 Rolling upgrades rest on this: unknown keys are ignored, `version` is only shown, and one common `proto` is enough.
 """
@@ -46,7 +48,7 @@ def _later(kind: int, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_later_version_is_accepted(group: Instances, unique: str) -> None:
-    """§24.1: unknown keys are ignored, in each control frame and in both directions."""
+    """replication.md §24.1: unknown keys are ignored, in each control frame and in both directions."""
     with _behind_proxy(group, _later) as proxy:
         group.start()
         for name, other in ("AB", "BA"):
@@ -62,7 +64,7 @@ def test_a_later_version_is_accepted(group: Instances, unique: str) -> None:
 
 
 def test_a_version_without_a_common_protocol_is_refused_and_both_say_why(group: Instances) -> None:
-    """§24.2: BYE `VERSION`. The instance goes on, and the other one tries again."""
+    """replication.md §24.2: BYE `VERSION`. The instance goes on, and the other one tries again."""
 
     def only_later(kind: int, content: dict[str, Any]) -> dict[str, Any]:
         return {**content, "proto": [2]} if kind == HELLO else content

@@ -1,5 +1,5 @@
-"""A proxy between two instances that changes control frames of the replication protocol, as another version of the server
-would write them.
+"""A proxy between two instances that changes control frames of the replication protocol, as another version of the
+server would write them.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ Change = Callable[[int, dict[str, Any]], dict[str, Any]]
 
 
 class RewritingProxy:
-    """Listens on a port of its own and forwards to another one. `change` gets the type and content of each control frame,
-    and returns what is sent instead.
+    """Listens on a port of its own and forwards to another one. `change` gets type and content of each control frame, and
+    returns what is sent instead.
     """
 
     def __init__(self, port: int, change: Change) -> None:

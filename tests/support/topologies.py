@@ -32,8 +32,8 @@ class Shape:
 
     def add_lines(self, name: str) -> "Shape":
         """A shape of `LINES`."""
-        for first, *others in LINES[name]:
-            self._add(first, [To(other) for other in others])
+        for line in LINES[name]:
+            self._add(line[0], [To(other) for other in line[1:]])
         return self
 
     def add_sites(self) -> "Shape":
@@ -73,6 +73,6 @@ class Shape:
         return total
 
     def numbers(self, name: str, count: int) -> list[int]:
-        """The numbers of the first `count` messages in the log of an instance, in its order. Fails if there are more."""
+        """The numbers of the `count` messages in the log of an instance, in its order. Fails if there are more."""
         messages = self.instances.log_of(name, count)
         return [json.loads(message.body)["n"] for message in messages]

@@ -63,7 +63,7 @@ STRANGERS_MAX = 64
 LINGER_S = 2.0
 """A link without flows stays for so long after a failed validation: the other side may be about to open its flow."""
 STOP_S = 2.0
-"""So long a stop waits until destinations that are connected have acknowledged everything."""
+"""So long a stop waits until destinations that are connected have acknowledged what is in the log when it begins."""
 STOP_POLL_S = 0.01
 
 GateMaker = Callable[[TransportConfig | DestinationTransport], Gate]
@@ -174,8 +174,10 @@ class Replication:
             incoming.finish_acks()
         loop = asyncio.get_running_loop()
         until_s = loop.time() + STOP_S
+        # Other instances may go on to send records: those need not go on from here any more.
+        end_position = self.core.link.written()
         while loop.time() < until_s and any(
-            each.connection is not None and each.source.acked_position < self.durable()
+            each.connection is not None and each.source.acked_position < end_position
             for each in self.destinations
         ):
             self.core.schedule()

@@ -15,8 +15,8 @@ INTERVAL_MS = 50
 class _EarlyLoop(asyncio.SelectorEventLoop):
     """Its timers fire a moment before the time that was asked for."""
 
-    def call_at(self, when: float, *arguments: Any, **context: Any) -> asyncio.TimerHandle:
-        return super().call_at(when - EARLY_S, *arguments, **context)
+    def call_at(self, when: float, callback: Any, *arguments: Any, context: Any = None) -> asyncio.TimerHandle:
+        return super().call_at(when - EARLY_S, callback, *arguments, context=context)
 
 
 class _Tracker:
