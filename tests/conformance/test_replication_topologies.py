@@ -96,7 +96,16 @@ def test_a_star_with_a_publisher_at_each_end(shape: Shape, unique: str) -> None:
             client.wait_for_ack("persisted", timeout_s=NEVER_S)
         shape.instances.launch("C")
         client.wait_for_persisted(count, 40)
-    _everywhere(shape, expected + list(range(3 * PLACES + 1, 3 * PLACES + 1 + count)))
+    expected += range(3 * PLACES + 1, 3 * PLACES + 1 + count)
+    _everywhere(shape, expected)
+    # Decision 25.26: a hub that has lost its disk gets everything back, what was once published there, too.
+    shape.instances["H"].stop()
+    for path in shape.instances["H"].journal_directory.iterdir():
+        path.unlink()
+    shape.instances.launch("H")
+    _everywhere(shape, expected, "H")
+    expected += _publish(shape, "B", unique + "-after", 4, count)
+    _everywhere(shape, expected)
 
 
 def test_nothing_circulates_in_a_ring_of_four(shape: Shape, unique: str) -> None:
@@ -126,7 +135,7 @@ def test_nothing_circulates_in_a_ring_of_four(shape: Shape, unique: str) -> None
 
 
 def test_two_sites_use_the_other_server_of_a_site(shape: Shape, unique: str) -> None:
-    """replication.md §18, as conf/two-sites.xml. Behaviour 45: a server of a site dies, and the next address is used."""
+    """replication.md §18, as conf/two-sites.xml. Behaviour 45: a server dies, and the next address is used."""
     shape.add_sites().instances.start()
     count = 50
     expected: list[int] = []

@@ -1,8 +1,8 @@
 """Load by highly available clients on a group of instances: nothing may be lost, and nothing may come twice.
 
 Publishers have publish stores and move between equivalent servers. The subscriber reads only what all sync
-destinations have (`fully_durable`), and goes on at another server by its bookmarks. What it gets is compared with what was published:
-everything, once, and each publisher's messages in their order.
+destinations have (`fully_durable`), and goes on at another server by its bookmarks. What it gets is compared with
+what was published: everything, once, and each publisher's messages in their order.
 """
 
 import json

@@ -19,8 +19,8 @@ Change = Callable[[int, dict[str, Any]], dict[str, Any]]
 
 
 class RewritingProxy:
-    """Listens on a port of its own and forwards to another one. `change` gets type and content of each control frame, and
-    returns what is sent instead.
+    """Listens on a port of its own and forwards to another one. `change` gets type and content of each control frame,
+    and returns what is sent instead.
     """
 
     def __init__(self, port: int, change: Change) -> None:

@@ -1,6 +1,7 @@
 """When a sink sends its acknowledgements (replication.md §24.6)."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +16,9 @@ INTERVAL_MS = 50
 class _EarlyLoop(asyncio.SelectorEventLoop):
     """Its timers fire a moment before the time that was asked for."""
 
-    def call_at(self, when: float, callback: Any, *arguments: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *arguments: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
         return super().call_at(when - EARLY_S, callback, *arguments, context=context)
 
 
