@@ -78,6 +78,19 @@ def build(
     return Load(rows.reshape(-1).data, size, count)
 
 
+def in_batches(load: Load, batch: int, end: bytes) -> Load:
+    """The same messages with `end` behind each `batch` of them; an item of the result is a batch with its end.
+
+    Messages that do not fill a batch are left out.
+    """
+    count = load.count // batch
+    size = batch * load.message_bytes
+    rows = np.empty((count, size + len(end)), dtype=np.uint8)
+    rows[:, :size] = np.frombuffer(load.data[: count * size], dtype=np.uint8).reshape(count, size)
+    rows[:, size:] = np.frombuffer(end, dtype=np.uint8)
+    return Load(rows.reshape(-1).data, size + len(end), count)
+
+
 class MarkerCounter:
     """Counts messages in received bytes by their marker byte, many times faster than any parser."""
 

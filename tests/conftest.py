@@ -14,8 +14,13 @@ import pytest
 # Makes `tests.support` importable when `pytest`, not `python -m pytest`, is the entry point.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-# Sessions of Spark in tests are short: full optimisation by the JVM would take longer than it saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Sessions of Spark in tests are short, and their tables small: full optimisation by the JVM, and compiling Java code
+# for each query, would take longer than they save.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+)
 
 from tests.support.certificates import Authority
 from tests.support.peers import Peers

@@ -115,8 +115,8 @@ def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> 
     """The text of a whole entry, without the line of underscores before it.
 
     `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. The SOW key, the
-    client name, the time until which it is delayed, its place in a transaction and its upstream are not in the documented
-    layout. They follow at the end if they are known.
+    client name, the time until which it is delayed, its place in a transaction and its upstream are not in the
+    documented layout. They follow at the end if they are known.
     """
     return b"".join(
         b"%b%b\n" % (_PREFIXES[label], value)

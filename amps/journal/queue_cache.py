@@ -9,8 +9,8 @@ Layout, all numbers little-endian: header: magic `AMPSOQCA` (8 bytes), version (
 flags (4), CRC32C of its content (4), 0 (4), length of its content (8). A QUEUE is a msgpack list, see CachedQueue. With
 an OrderingKey, ORDERING_SEED (16 bytes) follows: the secret with which the hashes of its keys were made. Its MESSAGES
 follow, as `copy_messages` makes them, with their width as flags (0 to 2). If other instances own any of them, or did,
-OWNERSHIPS precede them: a msgpack map {number: [name of the owner, epoch, whether a proxy decided]}. The last sections are PUBLISHERS, and END
-without content.
+OWNERSHIPS precede them: a msgpack map {number: [name of the owner, epoch, whether a proxy decided]}. The last sections
+are PUBLISHERS, and END without content.
 """
 
 import enum
@@ -88,7 +88,10 @@ class Section:
             found = msgpack.unpackb(
                 self.content, use_list=False, unicode_errors="surrogatepass", strict_map_key=False
             )
-            return {int(number): (str(owner), int(epoch), bool(by)) for number, (owner, epoch, by) in found.items()}
+            return {
+                int(number): (str(owner), int(epoch), bool(by))
+                for number, (owner, epoch, by) in found.items()
+            }
         except (ValueError, TypeError, AttributeError) as problem:
             raise QueueCacheDamaged(f"the owners of messages are not valid ({problem})") from problem
 

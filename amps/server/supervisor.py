@@ -3,8 +3,8 @@
 It owns the listening sockets, the shared memory and the signals, and processes no message. It has no threads, because
 it forks. All waiting is in one place (`_wait`), and all reactions follow from the events there.
 
-Start: log process, listening sockets, core. When the core reports readiness, the transports and, if they are configured,
-the services (actions, administration interface) and replication. When all of them are ready, the actions of the startup;
+Start: log process, listening sockets, core. When the core reports readiness, the transports and, if configured, the
+services (actions, administration interface) and replication. When all of them are ready, the actions of the startup;
 then the ready line 00-0015 and the service manager's notification.
 
 Deaths:
@@ -14,10 +14,11 @@ Deaths:
     its storage   the same, but with pauses, until the log can be opened again (outage.py)
     the log       is forked again; records wait in the socket meanwhile
     stuck         a process without progress for a minute is killed, unless it waits for its disk (health.py)
-    too often     a process that dies five times within a minute ends the instance; the services and replication, without
+    too often     a process that dies five times within a minute ends the instance; services and replication, without
                   which messages are still processed, are not started for a minute
 Stop (SIGTERM, SIGINT, SIGHUP without an action, or an action): the actions of the shutdown; then the transports drain,
-then replication, then the services, then the core, then the log. A second signal has no effect. For failures meanwhile see stopping.py.
+then replication, then the services, then the core, then the log. A second signal has no effect. For failures meanwhile
+see stopping.py.
 """
 
 import contextlib
@@ -597,7 +598,7 @@ class Supervisor:
     # --- health -------------------------------------------------------------------------------------------
 
     def _check_health(self) -> None:
-        """Check core, transports, services and replication. A stuck process is killed, and then restarted like any dead one."""
+        """Check all processes but the log. A stuck process is killed, and then restarted like any dead one."""
         control = self._runtime.control
         all_well = True
         if self._core is not None:

@@ -85,6 +85,9 @@ class AmpsPeer(ServerPeer):
     """The type of the last acknowledgement of a publish."""
     sow = ""
     """Further elements of the configuration."""
+    instance = "bench"
+    transports = ""
+    """Further transports."""
     last_client_name = ""
     """Client name of the newest connection."""
 
@@ -95,10 +98,10 @@ class AmpsPeer(ServerPeer):
         config = self.directory / "config.xml"
         journal = escape(str(self.directory / "journal"))
         config.write_text(f"""<AMPSConfig>
-  <Name>bench</Name>
+  <Name>{self.instance}</Name>
   <Transports><Transport>
     <Name>any-tcp</Name><Type>tcp</Type><InetAddr>127.0.0.1:{self.port}</InetAddr><Protocol>amps</Protocol>
-  </Transport></Transports>
+  </Transport>{self.transports}</Transports>
   <TransactionLog>
     <JournalDirectory>{journal}</JournalDirectory>
     <JournalSize>{self.journal_size}</JournalSize><O_DIRECT>{self.o_direct}</O_DIRECT>

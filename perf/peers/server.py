@@ -68,6 +68,8 @@ class ServerPeer(Peer):
     start_limit_s = START_S
     payload_bytes = PAYLOAD_BYTES
     """Size of the payloads of `publish_lanes`."""
+    batch = 1
+    """Messages in one item of the loads of `publish_lanes`; the answers of a lane are counted in items."""
 
     def __init__(self) -> None:
         self.directory = Path()
@@ -98,10 +100,25 @@ class ServerPeer(Peer):
     @contextlib.contextmanager
     def running(self, directory: Path) -> Iterator[Self]:
         """The running server, with its data in `directory`."""
+        self.place(directory)
+        self.launch()
+        try:
+            self.wait_for_port()
+            self.prepare()
+            self.settle()
+            yield self
+        finally:
+            self.stop()
+
+    def place(self, directory: Path) -> None:
+        """Give the server its directory and a port."""
         self.directory = directory
         self.port = free_port()
+
+    def launch(self) -> None:
+        """Start the process; its port does not answer yet."""
         arguments = self.command()
-        with (directory / "output.txt").open("wb") as output:
+        with (self.directory / "output.txt").open("wb") as output:
             self.process = subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,
@@ -110,13 +127,6 @@ class ServerPeer(Peer):
                 cwd=Path(__file__).parents[2],
                 start_new_session=True,
             )
-        try:
-            self.wait_for_port()
-            self.prepare()
-            self.settle()
-            yield self
-        finally:
-            self.stop()
 
     def output(self) -> str:
         return (self.directory / "output.txt").read_text(errors="replace")[-3000:]

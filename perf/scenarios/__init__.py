@@ -24,6 +24,7 @@ from perf.scenarios.queue_topics import QueueTopics
 from perf.scenarios.queue_transactions import QueueTransactions
 from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
+from perf.scenarios.replicate_persist import ReplicatePersist
 from perf.scenarios.spark_read import SparkReadScenario
 
 SCENARIOS: dict[str, Scenario[Any]] = {
@@ -49,6 +50,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         FilterSubscriptions(),
         ClientStore(),
         EmbeddedStart(),
+        ReplicatePersist(),
         SparkReadScenario(),
         ClientPublish(),
         ClientLive(),

@@ -45,7 +45,7 @@ def pass_through(server: QueuePeer, publishers: int, consumers: int, messages: i
     """Pass messages from publishers to consumers, after writing out dirty pages of earlier runs."""
     os.sync()
     lanes = server.publish_lanes(publishers, messages)
-    stored = sum(lane.load.count for lane in lanes)
+    stored = sum(lane.load.count for lane in lanes) * server.batch
     taking = server.consumers(consumers, stored)
     done = exchange(lanes, taking, stored)
     hang_up(server, lanes, taking)

@@ -3,6 +3,7 @@
 `tests/support/elements.py` defines the proof. A new element needs two values here.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,12 @@ SIBLINGS = {
     "Modules/Module": f"<Name>m</Name>{DATES}",
     "MessageTypes/MessageType": "<Name>m</Name><Module>nvfix</Module>",
     "Protocols/Protocol": "<Name>p</Name><Module>amps</Module>",
+    "Replication/Destination": (
+        f"<Name>b</Name><SyncType>sync</SyncType><Topic><Name>a</Name>{JSON}</Topic>"
+        "<Transport><Type>amps-replication</Type><InetAddr>h:1</InetAddr></Transport>"
+    ),
+    "Replication/Destination/Topic": f"<Name>a</Name>{JSON}",
+    "Replication/Destination/Transport": "<Type>amps-replication</Type><InetAddr>h:1</InetAddr>",
     "Actions/Action": "<On><Module>amps-action-on-startup</Module></On>",
     "Actions/Action/Do": "<Module>amps-action-do-nothing</Module>",
 }
@@ -115,6 +122,7 @@ def queue_cases(kind: str) -> dict[str, Case]:
         "TargetQueueDepth": ("1000", "2000"),
         "DeferredAckExpiration": ("1s", "2s"),
         "InitialOwner": ("n", "other"),
+        "GroupLocalQueueDomain": ("d", "e"),
     }
     delayed = f"{SIBLINGS[f'SOW/{kind}']}<CancelDelay>1s</CancelDelay>"
     beside = {
@@ -128,6 +136,60 @@ def queue_cases(kind: str) -> dict[str, Case]:
             *both, beside=beside.get(name), around=two if name == "MessageType" else log
         )
         for name, both in values.items()
+    }
+
+
+def replication_cases(files: Path) -> dict[str, Case]:
+    """The elements of destinations, and those of the instance that belong to replication."""
+    log = LOG.format(JSON)
+    prefix = "Replication/Destination/"
+    way, one = f"{prefix}Transport/", f"{prefix}Topic/"
+    usual = SIBLINGS["Replication/Destination"]
+    fix = "<Topic><Name>.*</Name><MessageType>fix</MessageType></Topic></TransactionLog>"
+    two_types = log.replace("</TransactionLog>", fix)
+    secure = "<Type>amps-replication-secure</Type><InetAddr>h:1</InetAddr>"
+    verified = f"{secure}<VerifyClient>true</VerifyClient>"
+    authenticator = "<Module>amps-default-authenticator-module</Module>"
+    destination = f"{log}<Replication><Destination>{usual}</Destination></Replication>"
+    cases = {
+        prefix + "Name": Case("b", "c"),
+        prefix + "Group": Case("g", "h"),
+        prefix + "SyncType": Case("sync", "async"),
+        prefix + "PassThrough": Case("^g$", "^h$"),
+        prefix + "AckConflationInterval": Case("1s", "2s"),
+        prefix + "CompressionType": Case("zlib", "zstd"),
+        prefix + "Compression": Case("zlib", "zstd"),
+        one + "Name": Case("a", "b"),
+        one + "MessageType": Case("json", "fix", around=two_types),
+        one + "Filter": Case("/a = 1", "/a = 2"),
+        one + "ExcludeValidation": Case("sow", "keys"),
+        way + "Name": Case("t", "u"),
+        way + "Type": Case("amps-replication", "amps-replication-secure"),
+        way + "InetAddr": Case("h:1", "h:2"),
+        way + "ReconnectTimeout": Case("1s", "2s"),
+        way + "Authenticator/Module": Case("amps-default-authenticator-module", "no-such-module"),
+        way + "Authenticator/Options": Case("<User>u</User>", "<User>v</User>", beside=authenticator),
+        way + "CompressionType": Case("zlib", "zstd"),
+        way + "Compression": Case("zlib", "zstd"),
+        way + "IPProtocolPrefer": Case("ipv4", "ipv6"),
+        **security(way),
+        **tls(files, way, secure),
+        way + "SecureSocketProtocols": Case("TLSv1.2", "TLSv1.3", beside=secure),
+        way + "VerifyClient": Case("true", "false", beside=f"{secure}<CAFile>{files}/ca.pem</CAFile>"),
+        way + "CAFile": Case(f"{files}/ca.pem", f"{files}/ca2.pem", beside=verified),
+        way + "CAPath": Case(str(files), f"{files}/more", beside=verified),
+    }
+    return {
+        "Authenticator/Module": Case(
+            "amps-default-authenticator-module", "no-such-module", around=destination
+        ),
+        "Authenticator/Options": Case("<User>u</User>", "<User>v</User>", beside=authenticator, around=destination),
+        "Admin/ExternalInetAddr": Case("h:1", "h:2"),
+        "Tuning/Replication/MinSyncDestinations": Case("1", "2", around=destination),
+        **{
+            path: case if "<TransactionLog>" in case.around else replace(case, around=case.around + log)
+            for path, case in cases.items()
+        },
     }
 
 
@@ -252,6 +314,7 @@ def all_cases(files: Path) -> dict[str, Case]:
         "SOW/QueueDefinition": Case(
             f"<Name>Q</Name>{JSON}", f"<Name>P</Name>{JSON}", around=LOG.format(JSON)
         ),
+        **replication_cases(files),
         "TransactionLog/JournalDirectory": Case("a", "b"),
         "TransactionLog/JournalArchiveDirectory": Case("a", "b"),
         "TransactionLog/PreallocatedJournalFiles": Case("1", "2"),
@@ -310,7 +373,41 @@ def files(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Pat
     return directory
 
 
-def everything(files: Path, port: int, admin_port: int) -> str:
+def destinations(peer_port: int, files: Path) -> str:
+    """A link to the peer, over which records come back, and one with TLS to nowhere."""
+    topics = (
+        f"<Topic><Name>Queue</Name>{JSON}<Filter>/a = 1</Filter>"
+        "<ExcludeValidation>replicate_filter,cascade</ExcludeValidation></Topic>"
+    )
+    modules = (
+        f"<Authentication><Module>{DEFAULT_AUTHENTICATION}</Module></Authentication>"
+        "<Entitlement><Module>s</Module></Entitlement>"
+    )
+    return (
+        f"<Replication><Destination><Name>peer</Name><SyncType>async</SyncType><PassThrough>.*</PassThrough>{topics}"
+        f"<Transport><Type>amps-replication</Type><InetAddr>127.0.0.1:{peer_port}</InetAddr>"
+        f"<ReconnectTimeout>100ms</ReconnectTimeout>{modules}</Transport></Destination>"
+        f"<Destination><Name>nowhere</Name><Group>g</Group><SyncType>async</SyncType>{topics}"
+        "<Transport><Type>amps-replication-secure</Type><InetAddr>127.0.0.1:1</InetAddr>"
+        f"<VerifyClient>true</VerifyClient><CAFile>{files}/ca.pem</CAFile></Transport></Destination></Replication>"
+    )
+
+
+def peer_of_everything(replication_port: int, own_port: int) -> str:
+    """The instance to which the one with everything is connected."""
+    log = LOG.format(JSON).replace("<Topic>", "<JournalSize>10MB</JournalSize><Topic>")
+    return f"""<AMPSConfig><Name>peer</Name>
+<Transports><Transport><Name>r</Name><Type>amps-replication</Type><InetAddr>127.0.0.1:{own_port}</InetAddr></Transport>
+</Transports>
+<Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging>
+<SOW><Queue><Name>Queue</Name>{JSON}</Queue></SOW>{log}
+<Replication><Destination><Name>everything</Name><SyncType>async</SyncType><PassThrough>.*</PassThrough>
+<Topic><Name>Queue</Name>{JSON}<ExcludeValidation>cascade,queue_passthrough</ExcludeValidation></Topic>
+<Transport><Type>amps-replication</Type>
+<InetAddr>127.0.0.1:{replication_port}</InetAddr></Transport></Destination></Replication></AMPSConfig>"""
+
+
+def everything(files: Path, port: int, admin_port: int, replication_port: int, peer_port: int) -> str:
     """A configuration with elements of every kind."""
     queues = "".join(
         f"<{kind}><Name>{kind}</Name>{JSON}{more}</{kind}>"
@@ -340,7 +437,9 @@ def everything(files: Path, port: int, admin_port: int) -> str:
     <CAFile>{files}/ca.pem</CAFile></Transport>
   <Transport><Name>unix</Name><Type>amps-unix</Type><FileName>s.sock</FileName><FileMask>0600</FileMask>{JSON}</Transport>
   <Transport><Name>off</Name><Type>tcp</Type><InetAddr>127.0.0.1:0</InetAddr><InitialState>disabled</InitialState></Transport>
+  <Transport><Name>r</Name><Type>amps-replication</Type><InetAddr>127.0.0.1:{replication_port}</InetAddr></Transport>
 </Transports>
+<Authenticator><Module>amps-default-authenticator-module</Module></Authenticator>{destinations(peer_port, files)}
 <Admin><InetAddr>127.0.0.1:{admin_port}</InetAddr><AnonymousPaths>^/amps/instance/name</AnonymousPaths>
   <AccessControlAllowOrigin>a</AccessControlAllowOrigin><Header>A: b</Header>{security}</Admin>
 <Logging>
@@ -367,10 +466,14 @@ def read(
     """The fields of its configuration that a server with elements of every kind reads, from its start to its end."""
     directory = tmp_path_factory.mktemp("read")
     notes, port, admin_port = directory / "notes", reserve_port(), reserve_port()
+    replication_port, peer_port = reserve_port(), reserve_port()
+    peer = start_module_server(config_xml=peer_of_everything(replication_port, peer_port))
     server = start_module_server(
-        config_xml=everything(files, port, admin_port),
+        config_xml=everything(files, port, admin_port, replication_port, peer_port),
         environment=patched(directory, READ_SPY.format(notes=str(notes))),
     )
+    for each in (server, peer):
+        each.log.wait_for("1E-0001", timeout_s=60)
     with RawClient.tcp(port) as client:
         client.logon("reader", user_id="me", mt="json")
         client.subscribe("Queue", "s")
@@ -386,7 +489,8 @@ def read(
     for path in ("instance.json", "instance/name", "administrator.json"):
         get(admin_port, f"/amps/{path}", credentials=("me", "secret"), headers={"Origin": "a"})
     server.stop()
-    for reserved in (port, admin_port):
+    peer.stop()
+    for reserved in (port, admin_port, replication_port, peer_port):
         release_port(reserved)
     return read_fields(notes)
 

@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ def group(tmp_path: Path) -> Iterator[Instances]:
         yield instances
 
 
-def _one_way(group: Instances, **options: object) -> None:
+def _one_way(group: Instances, **options: Any) -> None:
     group.add("A", [To("B", exclude=LOOSE, **options)])
     group.add("B")
 
@@ -156,7 +157,7 @@ def test_clients_and_instances_cannot_use_each_others_transports(group: Instance
         client.logon("client")
     with socket.create_connection(("127.0.0.1", server.port())) as sock:
         sock.sendall(_frame(1, _hello()))
-        assert not _all_of(sock)[4:5] == b"\x02"
+        assert _all_of(sock)[4:5] != b"\x02"
 
 
 def test_a_port_in_use_is_an_error_at_start(make_server: StartServer) -> None:

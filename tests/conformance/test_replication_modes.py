@@ -46,7 +46,7 @@ class Pair:
         self.ports[name] = reserve_port()
         admin = f"<Admin><InetAddr>127.0.0.1:{self.ports[name]}</InetAddr></Admin>"
         # A configuration has one `Tuning`.
-        options = {"transport_workers": None} if "<Tuning>" in xml else {}
+        options: dict[str, Any] = {"transport_workers": None} if "<Tuning>" in xml else {}
         self.group.add(name, to, xml=f"{admin}<Actions>{''.join(actions)}</Actions>{xml}", **options)
 
     def two_way(self, *actions: str, xml: str = "", **options: Any) -> None:

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def group(tmp_path: Path) -> Iterator[Instances]:
         yield instances
 
 
-def _pair(group: Instances, topics: tuple[str, ...] = ("t", "local"), **options: object) -> Instances:
+def _pair(group: Instances, topics: tuple[str, ...] = ("t", "local"), **options: Any) -> Instances:
     """A and B; topic `local` is recorded and not replicated."""
     for name, to in two_way(topics=["t"], **options):
         group.add(name, to, topics=topics)

@@ -26,7 +26,7 @@ class Group:
     def __init__(self, directory: Path) -> None:
         self.instances = Instances(directory)
         self._admin: dict[str, int] = {}
-        self._names = 0
+        self._clients: list[RawClient] = []
 
     def add(
         self, name: str, to: Sequence[To | str], queue: str | None = None, xml: str = "", **options: Any
@@ -42,11 +42,17 @@ class Group:
             **options,
         )
 
+    def release(self) -> None:
+        for client in self._clients:
+            client.close()
+        for port in self._admin.values():
+            release_port(port)
+
     def client(self, name: str) -> RawClient:
         """A client that is logged on, with a name of its own."""
-        self._names += 1
         client = RawClient.tcp(self.instances[name].port())
-        client.logon(f"client-{self._names}", o="ack_conflation=10ms")
+        self._clients.append(client)
+        client.logon(f"client-{len(self._clients)}", o="ack_conflation=10ms")
         return client
 
     def consumer(self, name: str, backlog: int = 10, **fields: Any) -> RawClient:
@@ -68,7 +74,8 @@ class Group:
         return {key: str(value) for key, value in found.items()}
 
     def details(self, name: str) -> dict[str, Any]:
-        return json.loads(get(self._admin[name], "/amps/instance/queues/Q!json/details").body)
+        found: dict[str, Any] = json.loads(get(self._admin[name], "/amps/instance/queues/Q!json/details").body)
+        return found
 
     def order(self, name: str, operation: str) -> None:
         answer = get(self._admin[name], f"/amps/administrator/queues/Q!json/{operation}")
@@ -110,8 +117,11 @@ def nothing_for(client: RawClient, seconds: float) -> None:
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[Group]:
     made = Group(tmp_path)
-    with made.instances:
-        yield made
+    try:
+        with made.instances:
+            yield made
+    finally:
+        made.release()
 
 
 @pytest.fixture
@@ -222,7 +232,9 @@ def test_group_local_queues_of_two_groups(group: Group, shared: bool) -> None:
     common = {"GroupLocalQueueDomain": "X"} if shared else {}
     for name, group_name in (("A", "X"), ("B", "Y")):
         owner = "A" if shared else name
-        queue = queue_xml("Q", "T", kind="GroupLocalQueue", InitialOwner=owner, **(common if name == "B" else {}))
+        queue = queue_xml(
+            "Q", "T", kind="GroupLocalQueue", InitialOwner=owner, **(common if name == "B" else {})
+        )
         other = "B" if name == "A" else "A"
         exclude = "" if shared else "replicate,cascade,queue_passthrough"
         group.add(name, [To(other, topics=TOPICS, exclude=exclude)], queue, group=group_name)

@@ -16,7 +16,9 @@ def run_group(
     choices = random.Random(f"{seed} {proxies} {settings} {initial_owner}")
     names = choices.choice(("AB", "ABC", "ABC"))
     pairs = choices.choice((None, ("AB", "BC"))) if len(names) == 3 else None
-    options: dict[str, object] = {} if initial_owner is None else {"initial_owner": initial_owner, "domain": 9}
+    options: dict[str, object] = (
+        {} if initial_owner is None else {"initial_owner": initial_owner, "domain": 9}
+    )
     group = Group(names, settings, choices, options, pairs)
     for _ in range(STEPS):
         _step(group, choices, proxies)
@@ -92,7 +94,9 @@ def check_end(group: Group, all_delivered: bool = True) -> None:
         assert queue.span.bookmarks.count == 0
         assert queue.span.ownerships.in_use == 0
         assert not queue.span.early
-        assert [instance.counter(name) for name in ("foreign", "depth", "leased", "delivered", "deferred")] == [0] * 5
+        assert [
+            instance.counter(name) for name in ("foreign", "depth", "leased", "delivered", "deferred")
+        ] == [0] * 5
         here = {(entry.publisher, entry.sequence) for entry in instance.log if entry.record is None}
         assert here == durable
     if all_delivered:

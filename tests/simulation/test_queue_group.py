@@ -1,12 +1,11 @@
 """A queue that spans instances, under random failures: crashes, lost links, lost and repeated requests, slow clients.
 
-Each run is made from one seed. At its end everything works again, and the consumers acknowledge all: then every queue is
-empty, each message was delivered, and no message was lost. Two stronger rules hold as long as no instance acts as a
-proxy: no two instances have a message with their clients at the same time, and no instance delivers a message that was
+Each run is made from one seed. At its end everything works again, and the consumers acknowledge all: then every queue
+is empty, each message was delivered, and no message was lost. Two stronger rules hold as long as no instance acts as
+a proxy. No two instances have a message with their clients at the same time. No instance delivers a message that was
 acknowledged durably at another one.
 """
 
-import random
 from collections.abc import Callable
 
 import pytest
@@ -36,7 +35,9 @@ def test_a_group_with_proxies(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS // 2))
 def test_at_most_once(seed: int) -> None:
     """queues.md §17: a delivery is recorded before it is sent, and replicated."""
-    group = run_group(seed, proxies=False, settings=QueueSettings("Q", at_least_once=False, max_per_subscription=5))
+    group = run_group(
+        seed, proxies=False, settings=QueueSettings("Q", at_least_once=False, max_per_subscription=5)
+    )
     check_end(group, all_delivered=False)
     assert all(len(found) == 1 for found in group.watch.deliveries.values())
 
@@ -47,7 +48,6 @@ def test_a_group_local_queue(seed: int) -> None:
     group = run_group(seed, proxies=False, initial_owner="B")
     check_end(group)
     assert not group.watch.held_twice
-
 
 
 Defect = Callable[[pytest.MonkeyPatch], None]

@@ -17,6 +17,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from lxml import etree
+
 from amps.config import ConfigError, Finding, load
 from amps.config.schema import Block, Leaf, Options, Synonym
 from amps.expressions import Functions
@@ -29,7 +31,7 @@ Field = tuple[str, str]
 
 READ_SPY = """
 import os, sys
-import amps.config.model, amps.config.model_queues, amps.messages
+import amps.config.model, amps.config.model_base, amps.config.model_queues, amps.config.model_replication, amps.messages
 from dataclasses import fields, is_dataclass
 SEEN = set()
 NOTES = os.open({notes!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -48,7 +50,8 @@ def watch(cls):
                 os.write(NOTES, f"{{cls.__name__}} {{name}}\\n".encode())
         return READ(self, name)
     cls.__getattribute__ = spy
-for module in (amps.config.model, amps.config.model_queues):
+CONFIG = amps.config
+for module in (CONFIG.model, CONFIG.model_base, CONFIG.model_queues, CONFIG.model_replication):
     for value in list(vars(module).values()):
         if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__:
             watch(value)
@@ -191,9 +194,11 @@ def _is_marked(described: Leaf | Block | Options | Synonym) -> bool:
 
 
 def _without(siblings: str, name: str) -> str:
+    """The siblings without the elements of that name; those inside of others stay."""
     if not name:
         return siblings
-    return re.sub(rf"<{name}>.*?</{name}>", "", siblings, flags=re.DOTALL)
+    kept = (one for one in etree.fromstring(f"<all>{siblings}</all>") if one.tag != name)
+    return "".join(etree.tostring(one, encoding="unicode") for one in kept)
 
 
 def _differing(one: Any, other: Any, place: Field = ("", "")) -> Iterator[Field]:

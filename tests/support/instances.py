@@ -5,8 +5,8 @@
     group.add("B", to=[To("A")])
     group.start()                         # waits until all destinations are connected
 
-Each instance has a client transport `json` and a replication transport. `To` describes a destination by the names of the
-instances whose addresses it has. `proxy("A", "B")`, before the start, puts a LinkProxy on the way from A to B.
+Each instance has a client transport `json` and a replication transport. `To` describes a destination by the names of
+the instances whose addresses it has. `proxy("A", "B")`, before the start, puts a LinkProxy on the way from A to B.
 
 Defaults: topic `t` in all logs and destinations, sync, `PassThrough` `.*`, acknowledgements every 50 ms, group `G`.
 """

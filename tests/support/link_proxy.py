@@ -1,7 +1,7 @@
 """A TCP proxy between two instances that cuts, holds or delays what passes, for tests of partitions.
 
-While it is `held`, connections stay open and nothing passes in a direction: the other side looks alive and is silent, as
-after the loss of a cable. While it is `cut`, existing connections are closed and new ones refused.
+While it is `held`, connections stay open and nothing passes in a direction: the other side looks alive and is silent,
+as after the loss of a cable. While it is `cut`, existing connections are closed and new ones refused.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 """A queue that spans instances: several engines, each with a log, and links between them that lose, delay and repeat.
 
-All engine code is the server's: the queue manager, and the log adapter with its binary records. Around it is the least
-that replication promises. An instance has a log, of which a prefix is durable. A link carries the durable records of
-one log to another, in order; a lost link begins again at what the other log has. A record is not sent to an instance that
-it has passed. A record whose publisher has a later one in the log is a duplicate. A crash loses what is not durable, and
-all leases; the queue is then made again from the log, or from a checkpoint and the log behind it.
+All engine code is the server's: the queue manager, and the log adapter with its binary records. Around it is the
+least that replication promises. An instance has a log, of which a prefix is durable. A link carries the durable
+records of one log to another, in order; a lost link begins again at what the other log has. A record is not sent to an
+instance that it has passed. A record whose publisher has a later one in the log is a duplicate. A crash loses what is
+not durable, and all leases; the queue is then made again from the log, or from a checkpoint and the log behind it.
 
 The consumers of an instance are one client. It acknowledges what it holds, later. `Watch` notes who holds what.
 """
@@ -286,7 +286,7 @@ class Instance:
             for publisher, sequence, _, _, _ in entries_of(entry, (ACKNOWLEDGE, EXPIRE)):
                 self._watch.acknowledged.setdefault((publisher, sequence), self.name)
         self.durable = len(self.log)
-        leased = {position: state for position, state in self.manager.states(0)}
+        leased = dict(self.manager.states(0))
         while self._unsent and self._unsent[0][0] <= self.durable:
             _, position, bookmark, slot = self._unsent.popleft()
             if leased.get(position) in (3, 5):

@@ -74,7 +74,7 @@ cdef packed struct QueueEntry:
     uint64_t publisher_id          # bookmark of the message
     uint64_t sequence
     uint64_t position              # log position of the message; 0 = it has not come yet, position_gone() = it has left
-    # Slot of the message, a hint from its delivery. In the journal: number of deliveries; of a transfer: ownership epoch.
+    # Slot of the message, a hint from its delivery. In the journal: number of deliveries; of a transfer: the epoch.
     uint32_t slot
     uint32_t reasons               # of an expiry: QueueReason; of a transfer: TransferFlag; else 0
 

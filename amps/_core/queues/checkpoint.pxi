@@ -262,8 +262,9 @@ def deferred_acknowledgements(Queue queue not None):
 
 
 def forget_answered(Queue queue not None, last_sequence):
-    """After recovery, forget deferred acknowledgements and early transfers whose messages cannot come any more. These are the ones whose
-    publisher has published a later message (`last_sequence(publisher id)`), except those of inactive messages.
+    """After recovery, forget deferred acknowledgements and early transfers whose messages cannot come any more. These
+    are the ones whose publisher has published a later message (`last_sequence(publisher id)`), except those of inactive
+    messages.
     """
     cdef uint32_t slot = queue.inactive_next
     waiting = set()

@@ -314,7 +314,7 @@ cdef class QueueSpan:
     cdef readonly BookmarkTable bookmarks
     cdef readonly uint32_t domain          # see QueueAcknowledgementHeader
     cdef int64_t initial_owner             # number of an instance; -1 = the instance of the publish
-    cdef readonly dict early               # (publisher id, sequence) -> (owner, epoch, is proxied, UNIX time until when)
+    cdef readonly dict early               # (publisher id, sequence) -> (owner, epoch, is proxied, end in UNIX ns)
     cdef readonly bint is_proxied          # this instance may act for owners that cannot be reached
     cdef readonly double typical_ns        # moving average of the time from a message to its acknowledgement
     # what this instance wants

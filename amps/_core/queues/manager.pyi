@@ -7,7 +7,7 @@ from _typeshed import ReadableBuffer
 
 from amps._core.expressions.machine import EvaluationContext, Program
 from amps._core.journal.reader import LogCursor
-from amps._core.queues.engine import Queue, QueueArena, QueueOutput, Subscriber
+from amps._core.queues.engine import Ownerships, Queue, QueueArena, QueueOutput, Subscriber
 from amps._core.values.fields import FieldSet
 
 class Rule:
@@ -214,6 +214,10 @@ def deferred_acknowledgements(queue: Queue) -> list[tuple[int, int, int]]: ...
 def forget_answered(queue: Queue, last_sequence: Callable[[int], int]) -> None: ...
 def oldest_needed(queue: Queue) -> int | None: ...
 def seen_until(queue: Queue) -> int: ...
+
+class Origins:
+    def __init__(self, ownerships: Ownerships) -> None: ...
+    def note(self, path: int, text: str) -> None: ...
 
 class LogAdapter:
     @property

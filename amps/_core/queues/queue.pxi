@@ -1,9 +1,9 @@
 # One queue: messages enter, are delivered to subscriptions, come back, and leave (queues.md §19, §20).
 #
 # A state machine without I/O and without a clock. The caller passes messages, acknowledgements, members and the time;
-# decisions go to a QueueOutput. What a queue that spans instances has besides is in queues/span.pxi. It is one class in four parts, each with its invariants: the messages in the order of
+# decisions go to a QueueOutput. It is one class in four parts, each with its invariants: the messages in the order of
 # the log; messages enter, wait, run out of time, and leave; who holds which messages; which message goes to which
-# subscription.
+# subscription. What a queue that spans instances has besides is in queues/span.pxi.
 #
 # Order of operations: first `pass_time` ends leases and then expires messages; then the queue is served, if it is
 # dirty.

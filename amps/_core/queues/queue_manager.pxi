@@ -25,7 +25,15 @@ from amps._core.queues.engine cimport (
     QueueSpan,
     heap_pop,
 )
-from amps._core.queues.slots cimport NO_SLOT, SLOT_AVAILABLE, SLOT_BARRIER, SLOT_ELSEWHERE, SLOT_GONE, SLOT_WAITING, QueueCounters
+from amps._core.queues.slots cimport (
+    NO_SLOT,
+    SLOT_AVAILABLE,
+    SLOT_BARRIER,
+    SLOT_ELSEWHERE,
+    SLOT_GONE,
+    SLOT_WAITING,
+    QueueCounters,
+)
 from amps._core.journal.queue_records cimport (
     QUEUE_EXPIRE,
     REASON_FORCED_EXPIRE,
@@ -455,7 +463,7 @@ cdef class QueueManager:
         return True
 
     def take_wishes(self):
-        """[(queue number, name of the owner, bookmarks, how many are wanted)]: requests to send, since the last call."""
+        """[(queue number, name of the owner, bookmarks, how many are wanted)]: the requests to send."""
         wishes = self.shared.wishes
         self.shared.wishes = []
         return wishes

@@ -28,7 +28,7 @@ cdef enum SlotFlag:
     SLOT_OWN_EXPIRY = 2            # it does not expire in the order of the log
     SLOT_LEASE_ENDS = 4            # `lease_ns` is the end of the lease, not its beginning
     SLOT_DELAYED_HEAD = 8          # while delayed: it is the head of its key, and holds the others back
-    SLOT_REQUEST = 16              # while elsewhere, in SLOT_REQUESTS: one request to the owner, at most seven are counted
+    SLOT_REQUEST = 16              # while elsewhere, in SLOT_REQUESTS: a request to the owner; at most seven count
     SLOT_REQUESTS = 112
 
 

@@ -7,11 +7,11 @@
 # for an owner that cannot be reached. Both apply it at once, and every other instance when the record arrives.
 #
 # A subscription with free backlog, but without an available message, makes this instance look for messages of other
-# owners (`look`). It walks in the order of the log, a few thousand slots in a turn. It names a message in a request when
-# the message has been here for longer than acknowledgements of such messages usually take, and again after 1, 2, 4, …
-# seconds, at most 30. A request names more messages than it wants, because the owner may have delivered the first ones
-# itself. When all wanted messages were granted, the rest is wanted as if it had not been named. There is no further
-# request until then, or for a second: so messages move in the order of the log.
+# owners (`look`). It walks in the order of the log, a few thousand slots in a turn. It names a message in a request
+# when the message has been here for longer than acknowledgements of such messages usually take, and again after 1, 2,
+# 4, … seconds, at most 30. A request names more messages than it wants, because the owner may have delivered the first
+# ones itself. When all wanted messages were granted, the rest is wanted as if it had not been named. There is no
+# further request until then, or for a second: so messages move in the order of the log.
 #
 # A transfer may come before its message, by another way. It is kept as long as an acknowledgement would be.
 #
@@ -189,8 +189,8 @@ cdef class QueueSpan:
 
     cdef int published_elsewhere(self, uint32_t slot, uint32_t origin) except -1:
         """A copy of a message that was published here came from another instance to which it was published, too: its
-        publisher had failed over. Of both, the one whose name comes first becomes the only owner (25.76). A message that
-        a client holds here stays.
+        publisher had failed over. Of both, the one whose name comes first becomes the only owner (25.76). A message
+        that a client holds here stays.
         """
         cdef int state = self.slots[slot].state
         if (

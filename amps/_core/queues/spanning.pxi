@@ -142,8 +142,8 @@ cdef class Origins:
         self.by_path[path] = self.ownerships.owner(name)
 
     cdef uint32_t of_record(self, const RecordHeader* record) except? 0xFFFFFFFF:
-        """The number of the instance to which a message was published; 0: this one. Without a text of the path, it is an
-        instance without a name, which can never be reached.
+        """The number of the instance to which a message was published; 0: this one. Without a text of the path, it is
+        an instance without a name, which can never be reached.
         """
         cdef uint64_t path = extension_word(record, EXTENSION_PATH, 0)
         if path == 0:

@@ -6,6 +6,7 @@ no worker may get one of them again. A message whose acknowledgement was not con
 
 import threading
 import time
+from queue import Empty, SimpleQueue
 
 import orjson
 
@@ -28,7 +29,7 @@ class QueueWorkers:
         self._lock = threading.Lock()
         self.delivered = 0
         self.confirmed: set[int] = set()
-        self.handled_again: list[int] = []
+        self.delivered_again: list[int] = []
         self.per_worker = [0] * WORKERS
         self.errors: list[str] = []
         self._stop = threading.Event()
@@ -59,26 +60,33 @@ class QueueWorkers:
                 logon_options=ACK_CONFLATION,
             ) as client:
                 client.set_failed_write_handler(self._refused)
-                command = Command("subscribe", QUEUE, options=f"max_backlog={BACKLOG}")
-                with client.execute(command) as stream:
-                    batch: dict[str, int] = {}
-                    while not self._stop.is_set():
-                        message = stream.get(IDLE_S)
-                        if message is not None:
-                            identity = orjson.loads(message.data)["id"]
-                            self._take(identity)
-                            batch[message.bookmark or ""] = identity
-                        if batch and (message is None or len(batch) >= BATCH):
-                            self._acknowledge(client, number, batch)
-                            batch = {}
+                arrived: SimpleQueue[tuple[str, int]] = SimpleQueue()
+                client.execute_async(
+                    Command("subscribe", QUEUE, options=f"max_backlog={BACKLOG}"),
+                    lambda message: arrived.put((message.bookmark or "", self._take(message))),
+                )
+                batch: dict[str, int] = {}
+                while not self._stop.is_set():
+                    try:
+                        bookmark, identity = arrived.get(timeout=IDLE_S)
+                        batch[bookmark] = identity
+                        full = len(batch) >= BATCH
+                    except Empty:
+                        full = bool(batch)
+                    if full:
+                        self._acknowledge(client, number, batch)
+                        batch = {}
         except AMPSException as error:
             self.errors.append(f"worker {number}: {error}")
 
-    def _take(self, identity: int) -> None:
+    def _take(self, message: Message) -> int:
+        """Note a message as it arrives, whatever waits before it, and return its number."""
+        identity: int = orjson.loads(message.data)["id"]
         with self._lock:
             self.delivered += 1
             if identity in self.confirmed:
-                self.handled_again.append(identity)
+                self.delivered_again.append(identity)
+        return identity
 
     def _acknowledge(self, client: Client, number: int, batch: dict[str, int]) -> None:
         """Acknowledge a batch; return when the acknowledgement is persisted on both servers."""

@@ -27,7 +27,7 @@ from amps.client import EPOCH, Command, HAClient, MemoryPublishStore
 from amps.client.errors import AMPSException
 
 ACK_CONFLATION = "ack_conflation=10ms"
-WINDOW = 50_000  # published messages that are not acknowledged yet
+WINDOW = 10_000  # published messages that are not acknowledged yet
 LOOK_EVERY_S = 0.05
 DOWN_S = 1.0  # how long a killed server stays down
 QUIET_S = 60.0  # without any progress for this time, the demonstration has failed
@@ -217,7 +217,7 @@ def prove(
             display.say(f"[bold red]{what}: {complaint}[/bold red]")
         holds = holds and proof.holds
     missing = set(source.ids) - workers.confirmed
-    again = workers.handled_again
+    again = workers.delivered_again
     shares = ", ".join(f"{count:,}" for count in workers.per_worker)
     display.say(
         f"queue: {len(workers.confirmed):,} messages handled by {WORKERS} workers ({shares}), "

@@ -32,7 +32,9 @@ class ErrorName(click.ParamType[str]):
 )
 @click.argument("words", metavar="[ID|REASON]...", nargs=-1, type=ErrorName())
 @option("list", "lists", is_flag=True, help="List all ids and reasons, one per line.")
-@option("output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Text or JSON.")
+@option(
+    "output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Text or JSON."
+)
 @click.version_option(VERSION, "-version", "--version", message="ampserr %(version)s")
 @click.pass_context
 def main(context: click.Context, words: tuple[str, ...], lists: bool, output: str) -> None:

@@ -38,7 +38,9 @@ LOG_EVENTS: Mapping[str, Advice] = {
         "A journal is damaged or its device fails. Requests that need this place are refused.",
         "Run 'amps journal verify'. Restore the file from a copy; check the device.",
     ),
-    "1D-0011": Advice("An earlier server still ends and holds the directory.", "Wait; end the other one if it hangs."),
+    "1D-0011": Advice(
+        "An earlier server still ends and holds the directory.", "Wait; end the other one if it hangs."
+    ),
     "1D-0012": Advice("A file that only speeds up the start cannot be used.", "None, unless it is repeated."),
     "1D-0013": Advice("The server reads a journal at its start; the record shows the progress."),
     "1D-0014": Advice("A copy of a journal was left by an interrupted move or compression."),
@@ -59,7 +61,9 @@ LOG_EVENTS: Mapping[str, Advice] = {
         "A removed journal could not be copied back, because the device has no room or fails.",
         "Make room; copy the journal from a backup before the server stops.",
     ),
-    "1D-0020": Advice("The index of a journal is damaged; bookmarks are found more slowly.", "None: it is remade."),
+    "1D-0020": Advice(
+        "The index of a journal is damaged; bookmarks are found more slowly.", "None: it is remade."
+    ),
     "1D-0021": Advice(
         "Old journals are missing that the server did not remove: the archive is not mounted, or they were deleted.",
         "Mount the archive and start again, or confirm the removal with the command in the text.",
@@ -74,12 +78,88 @@ LOG_EVENTS: Mapping[str, Advice] = {
         "A journal was deleted while the server did not have it open. Its messages are lost.",
         "Restore it from a backup; find out what deletes files in JournalDirectory.",
     ),
+    "1D-0026": Advice(
+        "The file with the identity of the log cannot be used. A new one is made; nothing is lost."
+    ),
+    "1E-0001": Advice(
+        "A destination is connected: this instance sends it what it lacks, then each new message."
+    ),
+    "1E-0002": Advice(
+        "The connection to a destination ended; the text has the reason. Connecting begins again at once.",
+        "If the reason is LOST, look at the other instance and the network. Publishers wait if it is sync.",
+    ),
+    "1E-0003": Advice(
+        "The configurations of the two instances do not fit together, so this destination gets nothing.",
+        "Change what the text names on one of the instances, or exclude the check with ExcludeValidation.",
+    ),
+    "1E-0004": Advice(
+        "A destination gets what it lacks, beginning behind the transaction that the text names."
+    ),
+    "1E-0005": Advice("A destination has been sent everything that it lacked."),
+    "1E-0006": Advice(
+        "A destination lacks messages of journals that were removed here. It never gets them from this instance.",
+        "Compare the two instances. Keep journals for longer than instances may be away.",
+    ),
+    "1E-0007": Advice(
+        "A message that came by replication was not taken, most often for lack of a permission. The flow goes on.",
+        "Give the user of the other instance the permission for the topic, or leave the topic out of its destination.",
+    ),
+    "1E-0008": Advice(
+        "Another instance does not send here, because the two configurations do not fit together.",
+        "Read the records 1E-0003 of that instance.",
+    ),
+    "1E-0009": Advice("Another instance has sent everything that was missing here."),
+    "1E-0010": Advice(
+        "The other instance refuses the connection of a destination; the text has its reason.",
+        "WRONG_PEER, SELF, DUP_NAME: correct the destination or the names. AUTH, ENTITLEMENT: correct the credentials "
+        "or the permissions there. DUPLICATE_LINK: two destinations lead to one instance. STORAGE: make room there.",
+    ),
+    "1E-0011": Advice(
+        "A destination cannot be connected; the text has the reason. It is tried again and again.",
+        "Start the other instance, or correct the address. The reason is logged again only when it changes.",
+    ),
+    "1E-0012": Advice("Another instance has connected and sends its messages here."),
+    "1E-0013": Advice("The state of destinations cannot be read; each destination is asked what it has."),
+    "1E-0014": Advice(
+        "The state of destinations cannot be stored. Nothing is lost.",
+        "Make room on the device of JournalDirectory.",
+    ),
+    "1E-0015": Advice(
+        "A connection to the replication transport was refused; the text has the reason.",
+        "If it is no instance of yours, keep the port from strangers. Otherwise correct what the reason names.",
+    ),
+    "1E-0016": Advice("Another instance does not send here any more; it connects again by itself."),
+    "1E-0017": Advice(
+        "An action downgraded a destination: publishers do not wait for it any more, and must not fail over to it.",
+        "Bring the destination back; an action or an operator upgrades it when it has caught up.",
+    ),
+    "1E-0018": Advice(
+        "An operator downgraded a destination; it stays so until it is upgraded or the server restarts."
+    ),
+    "1E-0019": Advice("A destination is sync again: publishers wait for it."),
+    "1E-0020": Advice(
+        "The log cannot be read, so a destination gets no more messages, and its journals are kept.",
+        "Bring the file back that the text names, or repair its device.",
+    ),
+    "1E-0021": Advice(
+        "Another instance has messages of this instance that its own log lacks: the storage lost what it confirmed, "
+        "or an older copy of the journals was put in place.",
+        "Check the storage. The other instances keep the messages, and send them back where they may.",
+    ),
+    "1E-0022": Advice(
+        "The core refused a record of another instance as malformed.",
+        "Run the same version of the server on both instances. If they do, report the record.",
+    ),
     "1F-0004": Advice("A client logged on; the record has its name, version and last sequences."),
     "21-0001": Advice("The replay of a bookmark subscription began."),
     "21-0002": Advice("A replay has caught up; new messages follow."),
     "21-0003": Advice("A replay of a range or a number of messages is complete."),
-    "21-0004": Advice("A topic index is not complete yet; replays read whole journals meanwhile and are slower."),
-    "21-0005": Advice("A topic index is damaged; replays are slower.", "Remove the file of the text, and restart."),
+    "21-0004": Advice(
+        "A topic index is not complete yet; replays read whole journals meanwhile and are slower."
+    ),
+    "21-0005": Advice(
+        "A topic index is damaged; replays are slower.", "Remove the file of the text, and restart."
+    ),
     "23-0001": Advice(
         "A client asked for a replay from a bookmark that is not in the log: its journal was removed, or it is of "
         "another server.",
@@ -121,7 +201,9 @@ LOG_EVENTS: Mapping[str, Advice] = {
         "A message that actions need cannot be read from the log: its journal is damaged or missing.",
         "Restore the journal; see 1D-0010 and 1D-0017.",
     ),
-    "29-0009": Advice("The log cannot be read, so actions on queues wait.", "Look at the records of category 1D."),
+    "29-0009": Advice(
+        "The log cannot be read, so actions on queues wait.", "Look at the records of category 1D."
+    ),
     "29-0010": Advice("A remark of an action; the text describes it.", "Read the text."),
     "2C-0003": Advice(
         "The next journal cannot be prepared: the device is full or not writable.",
@@ -143,6 +225,10 @@ LOG_EVENTS: Mapping[str, Advice] = {
     ),
     "2C-0012": Advice("The log has room again; this ends the state of 2C-0011."),
     "2C-0013": Advice("A topic index cannot be written; replays are slower.", "Make room; nothing is lost."),
+    "2C-0014": Advice(
+        "Journals cannot be removed, because a destination of replication has not acknowledged them.",
+        "Bring that instance back, or take its Destination out of the configuration and restart.",
+    ),
     "30-0000": Advice(
         "A thread of the server has made no progress: the host is overloaded or suspended, or there is a defect.",
         "Check load and memory of the host. If it happens without load, report it.",
@@ -174,7 +260,9 @@ LOG_EVENTS: Mapping[str, Advice] = {
         "The RecoveryPoint of a new queue is not in the log, so the queue begins with all of the log.",
         "Correct RecoveryPoint if the queue should begin later, before consumers get the old messages.",
     ),
-    "31-0007": Advice("The rules of a queue were changed in the configuration, so it is made again from the log."),
+    "31-0007": Advice(
+        "The rules of a queue were changed in the configuration, so it is made again from the log."
+    ),
     "31-0010": Advice("The state of all queues, requested in the administration interface."),
     "70-0004": Advice(
         "A client read too slowly for too long, and its limit of waiting messages is reached.",

@@ -56,7 +56,9 @@ REASONS: Mapping[str, Reason] = {
             "Correct the expression, or use the option non_regex_topic for a literal name.",
         ),
     ),
-    "bad sow key": Reason(_REFUSED, Advice("A key of a record is malformed.", "Take keys from messages as they are.")),
+    "bad sow key": Reason(
+        _REFUSED, Advice("A key of a record is malformed.", "Take keys from messages as they are.")
+    ),
     "connection closed": Reason(_ENDED, Advice("The client, or the network, ended the connection.")),
     "duplicate": Reason(
         _REFUSED,
@@ -71,11 +73,13 @@ REASONS: Mapping[str, Reason] = {
     "entitlement": Reason(
         _ENDED,
         Advice(
-            "The user may not log on.", "Grant the permission to log on in the entitlement module of the server."
+            "The user may not log on.",
+            "Grant the permission to log on in the entitlement module of the server.",
         ),
     ),
     "entitlement reset": Reason(
-        _ENDED, Advice("Permissions were reset by an administrator.", "Reconnect; permissions are checked anew.")
+        _ENDED,
+        Advice("Permissions were reset by an administrator.", "Reconnect; permissions are checked anew."),
     ),
     "heartbeat": Reason(
         _ENDED,
@@ -101,11 +105,15 @@ REASONS: Mapping[str, Reason] = {
     ),
     "invalid options": Reason(
         _REFUSED,
-        Advice("An option is unknown, malformed, or contradicts another one.", "The detail names the option."),
+        Advice(
+            "An option is unknown, malformed, or contradicts another one.", "The detail names the option."
+        ),
     ),
     "invalid orderby": Reason(
         _REFUSED,
-        Advice("The order of a query cannot be parsed.", "Write fields with commas between: /price DESC, /id."),
+        Advice(
+            "The order of a query cannot be parsed.", "Write fields with commas between: /price DESC, /id."
+        ),
     ),
     "invalid sub id": Reason(
         _REFUSED,
@@ -140,7 +148,9 @@ REASONS: Mapping[str, Reason] = {
             "Give each client a name of its own.",
         ),
     ),
-    "no client name": Reason(_REFUSED, Advice("The logon has no client name.", "Give each client a name of its own.")),
+    "no client name": Reason(
+        _REFUSED, Advice("The logon has no client name.", "Give each client a name of its own.")
+    ),
     "no filter or bookmark": Reason(
         _REFUSED,
         Advice("A sow_delete does not say what to delete.", "Give a filter, bookmarks, keys, or data."),
@@ -169,7 +179,8 @@ REASONS: Mapping[str, Reason] = {
         ),
     ),
     "regex topic not supported": Reason(
-        _REFUSED, Advice("The operation needs the literal name of a topic.", "Give a name, not an expression.")
+        _REFUSED,
+        Advice("The operation needs the literal name of a topic.", "Give a name, not an expression."),
     ),
     "result too large": Reason(
         _REFUSED,
@@ -228,7 +239,8 @@ REASONS: Mapping[str, Reason] = {
         ),
     ),
     "unexpected failure": Reason(
-        _ENDED, Advice("Code of the server failed in a way that is not provided for.", "Report the record 01-0005.")
+        _ENDED,
+        Advice("Code of the server failed in a way that is not provided for.", "Report the record 01-0005."),
     ),
     "unknown command": Reason(
         _ENDED,

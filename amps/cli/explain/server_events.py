@@ -8,7 +8,9 @@ SERVER_EVENTS: Mapping[str, Advice] = {
     "00-0000": Advice("A text for developers, logged at level trace."),
     "00-0001": Advice("The server starts; the record has its name, version and licence."),
     "00-0002": Advice("The server starts; the record has the time of its build."),
-    "00-0004": Advice("The server starts; the record has the configuration with includes and variables expanded."),
+    "00-0004": Advice(
+        "The server starts; the record has the configuration with includes and variables expanded."
+    ),
     "00-0005": Advice(
         "The configuration has an element or a value that works but may not do what is meant.",
         "Read the text, and correct the configuration at the file and line that it names.",
@@ -45,7 +47,9 @@ SERVER_EVENTS: Mapping[str, Advice] = {
         "The core ended unexpectedly. The supervisor starts all processes again and recovers the state from the log.",
         "Nothing acknowledged is lost; clients must reconnect. Find the reason as for 01-0002.",
     ),
-    "01-0005": Advice("Code of the server failed in a way that is not provided for.", "Report the whole record."),
+    "01-0005": Advice(
+        "Code of the server failed in a way that is not provided for.", "Report the whole record."
+    ),
     "01-0006": Advice(
         "The server met a failure after which it cannot guarantee anything, and ends.",
         "Remove the cause that the text names, then start again: it recovers from the log.",
@@ -59,7 +63,9 @@ SERVER_EVENTS: Mapping[str, Advice] = {
         "A process that messages do not need, such as the services process, ends again and again.",
         "Look at the records before. Actions and the administration interface do not work meanwhile.",
     ),
-    "01-0022": Advice("A process crashed and left a dump.", "Report it with the dump and the records before."),
+    "01-0022": Advice(
+        "A process crashed and left a dump.", "Report it with the dump and the records before."
+    ),
     "01-0031": Advice(
         "The log process could not write as fast as records were made, so some are missing.",
         "Raise the level of the log targets, or use a faster device for them.",

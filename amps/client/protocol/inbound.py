@@ -14,10 +14,11 @@ from amps.client.errors import (
     AMPSException,
     AuthenticationException,
     DisconnectedException,
-    PublishStoreGapException,
+    StoreException,
     StreamException,
     exception_for,
 )
+from amps.client.protocol.arrivals_python import parse_bookmark
 from amps.client.protocol.engine_types import (
     Close,
     Deliver,
@@ -34,6 +35,7 @@ from amps.client.protocol.engine_types import (
 from amps.client.protocol.framing import FrameTooLarge, HeaderError, parse_header
 from amps.client.protocol.message import Message
 from amps.client.protocol.recovery import Recovery
+from amps.client.protocol.store_interfaces import PublishStore
 
 MAX_CHALLENGES = 32
 
@@ -327,15 +329,18 @@ class Inbound(Recovery):
 
     def _on_logged_on(self, ticket: Ticket, ack: Message, now: float) -> None:
         store = self._publish_store
+        persisted = ack.sequence or 0
+        key = parse_bookmark(ack.bookmark)
+        logged = max(persisted, key[1] if key is not None else 0)
         try:
             if store is not None:
-                store.discard_up_to(ack.sequence or 0)
-        except PublishStoreGapException as error:
+                _take_over(store, persisted, logged)
+        except StoreException as error:
             self._refuse_logon(ticket, error)
             self._events.append(Close(error))
             return
         self.server_version = ack.version
-        self._last_sequence = max(self._last_sequence, ack.sequence or 0)
+        self._last_sequence = max(self._last_sequence, logged)
         self.stats.reconnects += self._logged_on_before
         self._logged_on_before = True
         self.phase = Phase.LOGGED_ON
@@ -350,3 +355,26 @@ class Inbound(Recovery):
         if self.phase is Phase.LOGGING_ON:
             self.phase = Phase.CONNECTED
         self._events.append(TicketFailed(ticket, error))
+
+
+def _take_over(store: PublishStore, persisted: int, logged: int) -> None:
+    """Bring a publish store in line with an instance that is logged on to (client.md §8.1, replication.md §25.36).
+
+    `persisted`: the last number that the instance and its sync destinations have; `logged`: the last one that the
+    instance has. Numbers between them stay in the store, because a failover may still lose them. The instance
+    drops whatever comes with a number that it has logged, so new messages need numbers above all of these.
+
+    Raises PublishStoreGapException as `discard_up_to` does, and StoreException for a store that ends before `logged`.
+    """
+    known = store.last_persisted()
+    if persisted >= known or logged < known:  # else the instance has them all, but forgot that others have them
+        store.discard_up_to(persisted)
+    if logged <= max(persisted, store.highest_unpersisted(), store.last_persisted()):
+        return
+    if store.unpersisted_count():
+        raise StoreException(
+            f"the server has logged messages up to {logged} of this client, but the publish store ends at"
+            f" {store.highest_unpersisted()}: the store lacks messages that were sent, and new ones would have their"
+            " numbers. Log on again when the server's sync destinations have the store's messages, or are downgraded"
+        )
+    store.discard_up_to(logged)

@@ -25,7 +25,7 @@ def answer_about_queues(request: bytes, sequencer: Sequencer) -> list[bytes] | N
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
         return None
     if isinstance(asked, list) and len(asked) == 4 and asked[1] == PROXIED:
-        return [msgpack.packb([asked[0], *_switch_proxied(*asked[2:], sequencer)])]
+        return [msgpack.packb([asked[0], *_switch_proxied(asked[2], asked[3], sequencer)])]
     if not isinstance(asked, list) or len(asked) != 3 or asked[1] not in (QUEUE, SUBSCRIPTIONS):
         return None
     identity, verb, number = asked

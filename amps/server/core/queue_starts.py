@@ -122,7 +122,9 @@ class QueueStarts:
                 elif section.kind is Kind.MESSAGES and number is not None:
                     if lacks_seed:
                         raise CopyDamaged("the keys of a queue have no seed")
-                    restore_messages(queue, section.content, section.width, self._cache.publishers, begin, ownerships)
+                    restore_messages(
+                        queue, section.content, section.width, self._cache.publishers, begin, ownerships
+                    )
             for number, cached in restored.items():
                 queue = adapter.manager.queues[number]
                 restore_rest(queue, cached.until, cached.deferred, cached.early)
@@ -166,7 +168,9 @@ class QueueStarts:
             queue.start_position = position
             self.position = min(self.position, position)
 
-    def _start_of(self, number: int, queue: QueueConfig, points: RecoveryPoints) -> tuple[int, Deferred, Early]:
+    def _start_of(
+        self, number: int, queue: QueueConfig, points: RecoveryPoints
+    ) -> tuple[int, Deferred, Early]:
         point = recovery_point_key(queue.recovery_point)
         known: QueueStart | CachedQueue | None
         known = (self._cached() if self._known is None else self._known).get(_key(queue))

@@ -216,7 +216,9 @@ CATALOGUE: Mapping[str, Entry] = {
     "1D-0026": Entry(
         "warning", "{reason}; it is made again, and the links of replication compare their logs anew."
     ),
-    "1E-0001": Entry("info", "AMPS replication client session logon: {client}; instance {peer} at {address}."),
+    "1E-0001": Entry(
+        "info", "AMPS replication client session logon: {client}; instance {peer} at {address}."
+    ),
     "1E-0002": Entry(
         "warning",
         "AMPS replication destination {destination} disconnected from {address}: {code}, {reason}; connecting again.",
@@ -249,7 +251,8 @@ CATALOGUE: Mapping[str, Entry] = {
         "again.",
     ),
     "1E-0011": Entry(
-        "error", "AMPS replication destination {destination} at {address} failed: {code}, {reason}; trying again."
+        "error",
+        "AMPS replication destination {destination} at {address} failed: {code}, {reason}; trying again.",
     ),
     "1E-0012": Entry("info", "AMPS replication source logon: {client}; instance {peer} at {address}."),
     "1E-0013": Entry(
@@ -257,7 +260,8 @@ CATALOGUE: Mapping[str, Entry] = {
         "{path} cannot be used ({reason}); destinations are asked what they have, which may take longer.",
     ),
     "1E-0014": Entry(
-        "warning", "{path} cannot be written ({reason}); the next start needs longer to synchronize destinations."
+        "warning",
+        "{path} cannot be written ({reason}); the next start needs longer to synchronize destinations.",
     ),
     "1E-0015": Entry("error", "a replication connection from {address} was refused: {code}, {reason}."),
     "1E-0016": Entry("info", "AMPS replication source {client} disconnected.[[ Reason: {reason}.]]"),
@@ -281,7 +285,7 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "1E-0022": Entry(
         "error",
-        "replication client[{client}] a record that was sent here is malformed and is not taken; the flow begins again.",
+        "replication client[{client}] a record that was sent here is malformed and not taken; the flow begins again.",
     ),
     "1F-0004": Entry(
         "info",

@@ -57,8 +57,8 @@ async def connect(
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except socket.gaierror as problem:
-        raise OSError(f'unable to resolve specified InetAddr: "{host}:{port}" ({problem.strerror})') from None
+    except socket.gaierror as unknown:
+        raise OSError(f'unable to resolve specified InetAddr: "{host}:{port}" ({unknown.strerror})') from None
     preferred = socket.AF_INET6 if prefers_ipv6 else socket.AF_INET
     found = sorted(found, key=lambda each: each[0] != preferred)
     problem: OSError = OSError(f"{host} has no address")

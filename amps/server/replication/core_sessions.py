@@ -1,6 +1,6 @@
 """The replication process's side of the memory that it shares with the core: sessions of sinks, answers, durability.
 
-A sink has a session with the core, under the name of its upstream. The core drops duplicates of the session's records and
+A sink has a session with the core, under the name of its upstream. The core drops duplicates of its records, and
 answers with the last transaction id of the upstream that is in the log. When the core refuses a record, it accepts no
 more of that session: the flow ends, and a new one begins from what the log has.
 
@@ -49,7 +49,7 @@ class CoreSession:
         self.serial = serial
         self.name = name
         self.refused: Callable[[str], None] = lambda reason: None
-        """Called when the core accepts no more: `refused`, there is no room; `malformed`, a record is not as it must be."""
+        """Called when the core accepts no more. `refused`: no room; `malformed`: a record is not as it must be."""
         self.answer: asyncio.Future[list[Any]] | None = None
 
 

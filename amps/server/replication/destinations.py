@@ -1,12 +1,11 @@
 """The state of each destination: what is acknowledged, how acknowledgements wait for it, its connection.
 
 A destination is scanned whether it is connected or not: publishers of messages that it does not get must not wait for
-it. Its watermarks are on the control page (docs/replication.md, "Watermarks of a destination"); this process alone writes
-them. A new replication process continues with the watermarks that it finds there, a new tree with those of the file
-(state_file.py).
+it. Its watermarks are on the control page (docs/replication.md, "Watermarks of a destination"). This process writes
+them. A new one continues with the watermarks that it finds there, a new tree with those of the file (state_file.py).
 
 Invariants
-- `acked` never moves beyond what the destination has acknowledged or is not to get. It moves back only with a new epoch.
+- `acked` never moves beyond what the destination has acknowledged or is not to get. It falls only with a new epoch.
 - A change of the mode is published before the transports are woken, so withheld acknowledgements leave at once.
 - The table of pending publishers is begun anew before `scanned` starts again.
 """

@@ -80,13 +80,19 @@ class Dialler:
         self._destination = destination
         self._connect = connect
         self._link_came = asyncio.Event()
+        self._in_a_hurry = False
         self._tried: set[Link] = set()
         """The links of the last pass."""
         self._told: dict[str, str] = {}
         """By address: the last reason that was logged. It is not logged again until it changes."""
 
     def wake(self) -> None:
-        """A link has come in, or the next attempt is wanted at once."""
+        """A link has come in."""
+        self._link_came.set()
+
+    def hurry(self) -> None:
+        """Begin the next pass at once."""
+        self._in_a_hurry = True
         self._link_came.set()
 
     async def run(self) -> None:
@@ -96,6 +102,7 @@ class Dialler:
         while True:
             self._link_came.clear()
             self._tried.clear()
+            self._in_a_hurry = False
             outcomes = await self._search(timeouts[min(passes, len(timeouts) - 1)])
             last = outcomes[-1] if outcomes else None
             if last is not None and last.began and last.lasted_s >= LASTING_S:
@@ -119,6 +126,8 @@ class Dialler:
                 while True:
                     await self._link_came.wait()
                     self._link_came.clear()
+                    if self._in_a_hurry:
+                        return
                     link = self._around.usable_link(self._destination)
                     if link is not None and link not in self._tried:
                         return
@@ -152,17 +161,21 @@ class Dialler:
         if outcome.began or outcome.end.use_link:
             self._told.pop(address, None)
             if outcome.began:
-                self._log("1E-0002", address, outcome.end)
+                self._around.log.log("1E-0002", **self._values(address, outcome.end))
         elif self._told.get(address) != str(outcome.end):
             self._told[address] = str(outcome.end)
-            self._log("1E-0010" if outcome.end.by_peer else "1E-0011", address, outcome.end)
+            record_id = "1E-0010" if outcome.end.by_peer else "1E-0011"
+            self._around.log.log(record_id, **self._values(address, outcome.end))
         return outcome
 
-    def _log(self, record_id: str, address: str, end: Refused) -> None:
-        destination = self._destination.config.label
-        self._around.log.log(
-            record_id, destination=destination, address=address, code=end.code, reason=end.reason
-        )
+    def _values(self, address: str, end: Refused) -> dict[str, str]:
+        """The values for records about an attempt."""
+        return {
+            "destination": self._destination.config.label,
+            "address": address,
+            "code": end.code,
+            "reason": end.reason,
+        }
 
     # --- one attempt ----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ the payload is read, and the length of a compressed payload before it is decompr
 process allocate more than a few kilobytes, and an authenticated instance no more than one frame.
 """
 
+import importlib
 import json
 import struct
 import zlib
@@ -178,10 +179,9 @@ def available(algorithm: str) -> bool:
 
 def _lz4() -> Any:
     try:
-        import lz4.block
+        return importlib.import_module("lz4.block")
     except ImportError:
         return None
-    return lz4.block
 
 
 def _compressed(payload: bytes, algorithm: Algorithm) -> bytes:

@@ -128,18 +128,16 @@ class Flow:
         expect = content.values.get("expect", {})
         if not isinstance(expect, dict):
             raise ProtocolError("expect is no JSON object")
-        expected: list[str | None] = []
-        for key in ("name", "group"):
-            value = expect.get(key)
-            if value is not None and not isinstance(value, str):
-                raise ProtocolError(f"{key} in expect is no text")
-            expected.append(value)
+        name, group = expect.get("name"), expect.get("group")
+        if not isinstance(name, str | None) or not isinstance(group, str | None):
+            raise ProtocolError("name or group in expect is no text")
         return cls(
             content.text("destination", chars_max=NAME_CHARS_MAX),
             content.text("client_name", chars_max=4 * NAME_CHARS_MAX),
             content.flag("sync"),
             content.number("ack_interval_ms", 1000, 86_400_000),
-            *expected,
+            name,
+            group,
             tuple(content.texts("compression", 16, 16)),
             content.flag("pass_through"),
         )

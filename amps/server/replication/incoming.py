@@ -1,7 +1,7 @@
 """The sink's side of a flow: it admits the source, tells what it has, takes records, and acknowledges them.
 
 Records go to the core in the order of the source. A frame waits until the ring has room, and the link reads no further
-meanwhile: so the source is slowed down by its window. An acknowledgement names what is fully persisted here, and is sent
+meanwhile: so the source is slowed down by its window. An acknowledgement names what is fully persisted here. It is sent
 at the source's interval, or at once if that is 0.
 """
 
@@ -122,8 +122,8 @@ class Incoming:
         self._session = session
         session.refused = self._refused
         vector = await core.vector(session)
-        # Of the records before that position nothing waits for a destination. `session` says that the log has all of the
-        # upstream up to `last_txid` before the position that is durable now.
+        # No record before `begin` waits for a destination. And the log has all of the upstream up to `last_txid` before
+        # the position that is durable now.
         durable = core.durable
         begin = min([durable, *(each.acked_position for each in around.sources if each is not None)])
         channel.send_json(

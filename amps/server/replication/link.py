@@ -2,7 +2,7 @@
 
 A link has two channels, one for each stream. While a flow is being set up, its coroutine waits for frames with
 `Channel.expect`; so a frame that is not legal in that state is a violation. Reading stops until it has taken the frame.
-While a flow runs, its `handler` gets the frames. Reading stops while a handler waits: a sink that waits for its core thus
+While a flow runs, its `handler` gets the frames. Reading stops while a handler waits: a sink that waits for its core
 slows the other side down.
 
 Writing is pulled: the writer asks each channel's `produce` for frames whenever the connection takes more. So a link
@@ -268,7 +268,6 @@ class Link:
 
     async def _write(self) -> None:
         writer = self._writer
-        loop = asyncio.get_running_loop()
         while self.end_reason is None:
             await self._writable.wait()
             self._writable.clear()
@@ -282,13 +281,12 @@ class Link:
                         for frame in channel.produce():
                             self._put(frame)
                             more = True
-                self._said_s = loop.time()
                 await writer.drain()
-                if more:
-                    await asyncio.sleep(0)  # drain need not wait, and others need the loop
+                await asyncio.sleep(0)  # drain need not wait, and others need the loop
 
     def _put(self, frame: bytes) -> None:
         self.bytes_out += len(frame)
+        self._said_s = asyncio.get_running_loop().time()
         self._writer.write(frame)
 
     # --- reading --------------------------------------------------------------------------------------------

@@ -181,10 +181,13 @@ class Outgoing:
     def _produce(self) -> Iterable[bytes]:
         destination, channel = self._destination, self._channel
         source = destination.source
+        durable = self._around.durable()
         made = [
             frames.encode(kind, payload, channel.stream, self._compression)
-            for kind, payload in source.fill(self._around.durable(), BATCH_BYTES)
+            for kind, payload in source.fill(durable, BATCH_BYTES)
         ]
+        if not made and source.window > 0 and source.sent_position < durable:
+            self._link.wake()  # the batch had only records that do not go there
         if destination.is_sync != self._last_sync:
             self._last_sync = destination.is_sync
             mode = "sync" if self._last_sync else "async"

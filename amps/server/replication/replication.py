@@ -25,8 +25,8 @@ from amps.config import ServerConfig, TransportConfig
 from amps.config.model_replication import DestinationTransport
 from amps.server.clock import Clock
 from amps.server.eventlog import EventLog
-from amps.server.replication import frames, hello
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
+from amps.server.replication import frames, hello
 from amps.server.replication.core_sessions import CoreSession, CoreSessions
 from amps.server.replication.destinations import Connection, Destination
 from amps.server.replication.dialling import Connect, Dialler
@@ -678,7 +678,7 @@ class Replication:
         connection = self.destinations[destination].connection
         if connection is not None:
             connection.close()
-        self._diallers[destination].wake()
+        self._diallers[destination].hurry()
         return connection is not None
 
     # --- reachable instances --------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ class Transfers:
         send: Callable[[str, dict[str, Any]], None],
         pass_to_core: Callable[[int, str, bytes, int], None],
     ) -> None:
-        """`first_hops`: the way to each instance. `send` sends a XFER_REQ to a neighbour. `pass_to_core` gets the number
-        of a queue, the requester, bookmarks, and how many messages are wanted.
+        """`first_hops`: the way to each instance. `send` sends a XFER_REQ to a neighbour. `pass_to_core` gets the
+        number of a queue, the requester, bookmarks, and how many messages are wanted.
         """
         self._name = config.name
         self._queues = config.queues

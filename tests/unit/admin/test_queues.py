@@ -383,7 +383,7 @@ def test_proxied_transfer_is_switched_by_the_core(two: Queued) -> None:
     assert [row["proxied_transfer"] for row in two.rows("instance/queues")] == ["disabled", "disabled"]
     two.get(f"{path}/enable_proxied_transfer")
     two.get(f"{path}/disable_proxied_transfer")
-    assert two.admin.core.asked[-2:] == [("proxied transfer", [0, 1]), ("proxied transfer", [0, 0])]
+    assert two.admin.core.asked[-2:] == [("proxied transfer", [1, 1]), ("proxied transfer", [1, 0])]
     two.admin.core.refusal = "the queue is one of this instance alone"
     assert two.admin.core.refusal in two.get(f"{path}/enable_proxied_transfer", 409)
     two.get("administrator/queues/none!json/enable_proxied_transfer", 404)

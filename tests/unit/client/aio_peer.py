@@ -29,6 +29,7 @@ class AsyncPeer:
         self.answer: Callable[[Frame], None] = self.acknowledge
         self.connections = 0
         self.logon_seq = 0
+        self.logon_bookmark = "0|0|"
         self._news = asyncio.Event()
         self._reading = asyncio.Event()
         self._reading.set()
@@ -84,7 +85,13 @@ class AsyncPeer:
         """Answer a frame as a server does that accepts everything."""
         command = frame["c"]
         if command == "logon":
-            self.ack(frame, s=self.logon_seq, client_name=frame["client_name"], version="9.9.9")
+            self.ack(
+                frame,
+                s=self.logon_seq,
+                bm=self.logon_bookmark,
+                client_name=frame["client_name"],
+                version="9.9.9",
+            )
         elif "publish" in command or (command == "sow_delete" and frame.get("bm")):
             if self.persisting and frame.get("s"):
                 self.send({"c": "ack", "a": "persisted", "status": "success", "s": frame["s"]})

@@ -35,13 +35,14 @@ class Harness:
     def connect(self) -> None:
         self.engine.connection_made(self.now, URI)
 
-    def logon(self, seq: int = 0) -> None:
+    def logon(self, seq: int = 0, **fields: Any) -> None:
         self.connect()
         ticket = self.engine.logon(self.now, None, None, "")
-        self.receive({"c": "ack", "cid": ticket.command_id, "a": "processed", "status": "success", "s": seq})
+        ack = {"c": "ack", "cid": ticket.command_id, "a": "processed", "status": "success", "s": seq}
+        self.receive({**ack, **fields})
 
-    def ready(self, seq: int = 0) -> "Harness":
-        self.logon(seq)
+    def ready(self, seq: int = 0, **fields: Any) -> "Harness":
+        self.logon(seq, **fields)
         self.sent()
         self.engine.events()
         return self

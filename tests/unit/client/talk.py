@@ -11,11 +11,11 @@ LoggedOn = Callable[..., tuple[Client, Connection]]
 """The fixture `logged_on`: a logged-on client and the peer's side of its connection."""
 
 
-def log_on(client: Client, peer: ScriptedPeer, seq: int = 0) -> Connection:
+def log_on(client: Client, peer: ScriptedPeer, seq: int = 0, **fields: Any) -> Connection:
     """Connect and log on. Returns the peer's side of the connection."""
     opening = Outcome(client.open, (), {})
     connection = peer.accept()
-    connection.logon(seq)
+    connection.logon(seq, **fields)
     opening.result()
     return connection
 

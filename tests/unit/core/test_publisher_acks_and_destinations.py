@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amps.server.transport.publisher_acks import AWAITS_DESTINATION, PublisherAcks
-from tests.support.destinations import World
+from tests.support.destinations import RECORD_BYTES, World
 
 OWN, OTHER = 101, 102
 INTERVAL_S = 1.0
@@ -166,6 +166,7 @@ def test_a_publisher_is_acked_up_to_its_first_message_that_a_destination_lacks()
     world.acknowledge(0, 7)
     assert acks.advance(model, model.now_s) == AWAITS_DESTINATION
     assert model.emitted == [(7, None)]
+    assert acks.awaited_position == 8 * RECORD_BYTES, "the next message is looked at as soon as the destination has it"
     world.change_mode(0)
     model.now_s += INTERVAL_S
     assert acks.advance(model, model.now_s) is None

@@ -3,6 +3,7 @@
 Numbers in docstrings are the behaviours of replication.md §26, or rows of queues.md §19.
 """
 
+import itertools
 import random
 from dataclasses import replace
 from typing import Any
@@ -150,7 +151,7 @@ def test_requests_are_repeated_with_growing_intervals() -> None:
         both.now_ns += 10 * MS
         if any(first in bookmarks_in(wish[2]) for wish in both["B"].turn(both.now_ns)):
             named.append((both.now_ns - begin_ns) // S)
-    gaps = [after - before for before, after in zip(named, named[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(named)]
     assert gaps[:6] == pytest.approx([1, 2, 4, 8, 16, 30], abs=1)
     assert second != first
 
@@ -281,7 +282,7 @@ def test_a_proxy_grants_for_an_owner_that_cannot_be_reached() -> None:
     three.proxy("B", True)
     assert three["B"].manager.request(0, "C", wanted, 1)
     three.settle(2)
-    assert three["B"].queue_state == three["C"].queue_state[:0] + [(sent, ELSEWHERE, "C", 1, True)]
+    assert three["B"].queue_state == [(sent, ELSEWHERE, "C", 1, True)]
     assert three["C"].queue_state == [(sent, AVAILABLE, "C", 1, True)]
 
 
@@ -385,7 +386,8 @@ def reasons_in(instance: Instance) -> list[int]:
         if entry.record is not None:
             count = int.from_bytes(entry.record[84:88], "little")
             found += [
-                int.from_bytes(entry.record[112 + 32 * at + 28 : 112 + 32 * at + 32], "little") for at in range(count)
+                int.from_bytes(entry.record[112 + 32 * at + 28 : 112 + 32 * at + 32], "little")
+                for at in range(count)
             ]
     return found
 
@@ -480,7 +482,9 @@ def test_a_transfer_may_come_before_its_message() -> None:
 def test_an_early_transfer_is_forgotten_in_time() -> None:
     three = Group("AB", queue(deferred_ack_expiration_ns=S), random.Random(1), {"initial_owner": "A"})
     three.publish("A")
-    assert three["A"].manager.request(0, "B", three["A"].publisher.to_bytes(8, "little") + (1).to_bytes(8, "little"), 1)
+    assert three["A"].manager.request(
+        0, "B", three["A"].publisher.to_bytes(8, "little") + (1).to_bytes(8, "little"), 1
+    )
     three.turn("A")
     three["B"].receive(three["A"].log[1], "A", 1, three.now_ns)
     span = three["B"].manager.queues[0].span
@@ -602,7 +606,10 @@ def test_malformed_records_are_refused() -> None:
     both = group()
     both.publish("A", 2)
     assert both["A"].manager.request(
-        0, "B", b"".join(a.to_bytes(8, "little") + b.to_bytes(8, "little") for a, b in sorted(both.published)), 2
+        0,
+        "B",
+        b"".join(a.to_bytes(8, "little") + b.to_bytes(8, "little") for a, b in sorted(both.published)),
+        2,
     )
     both.turn("A")
     record = both["A"].log[-1].record

@@ -7,10 +7,12 @@ import pytest
 
 from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, build_file_header
 from amps._core.journal.search import ENTRY_BYTES, RemovalScan
-from tests.support.records import KIND_TOPIC, RecordParts, padded
+from tests.support.records import KIND_TOPIC, SOURCE, RecordParts, element, padded
 
 ACKNOWLEDGEMENT, EXPIRY = 4, 5
 ACKNOWLEDGED, EXPIRED, DELIVERED, DELAYED = 0, 2, 4, 6
+ELSEWHERE = 32
+GONE = 2**64 - 1
 FILE_BYTES = 1 << 16
 START = 4096
 
@@ -92,3 +94,22 @@ def test_a_malformed_record(tmp_path: Path, payload: bytes) -> None:
     scan, _, end = log_of(tmp_path, RecordParts(payload, EXPIRY, 0))
     with pytest.raises(LogDamaged, match="do not add up"):
         scan.next(end, 1 << 20)
+
+
+def test_removals_from_a_queue_that_spans_instances(tmp_path: Path) -> None:
+    """queues.md D-19, D-30: expiry counts where the message is owned, forced expiry where it was commanded, and an
+    acknowledgement on each instance that had the message.
+    """
+    source = element(SOURCE, 5, 6)
+    records = [
+        RecordParts(removals(EXPIRED, (1, 1 | ELSEWHERE)), EXPIRY, 0),
+        RecordParts(removals(EXPIRED, (2, 1 | ELSEWHERE), (3, 1)), EXPIRY, 0),
+        RecordParts(removals(EXPIRED, (4, 4)), EXPIRY, 0, extension=source),
+        RecordParts(removals(EXPIRED, (5, 2)), ACKNOWLEDGEMENT, 0, extension=source),
+        RecordParts(removals(ACKNOWLEDGED, (GONE, 0), (6, 0)), ACKNOWLEDGEMENT, 0, extension=source),
+        RecordParts(removals(ACKNOWLEDGED, (GONE, 0)), ACKNOWLEDGEMENT, 0, extension=source),
+    ]
+    scan, positions, end = log_of(tmp_path, *records)
+    assert scan.next(end, 1 << 20) == (positions[1], "Q", True, [(3, 1)])
+    assert scan.next(end, 1 << 20) == (positions[4], "Q", False, [(6, 0)])
+    assert scan.next(end, 1 << 20) is None

@@ -3,13 +3,16 @@
 import mmap
 import random
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amps._core.journal.reader import LogCursor, LogFile, Record
 from amps._core.journal.writer import IndexBuilder, IndexReader, LogWriter, scan_file
+from amps._core.queues.manager import LogAdapter
 from amps._core.sequencer.sequencer import Sequencer
 from amps._core.shm.memory import ControlPage, Ring
 from amps._core.values.value import derived_publisher_id, publisher_id
@@ -87,6 +90,7 @@ class Core:
     file_bytes: int = 1 << 20
     last_sequences: dict[int, int] = field(default_factory=dict)
     vector: bytes | None = None
+    make_queues: Callable[[], tuple[LogAdapter, Any]] | None = None
 
     def __post_init__(self) -> None:
         self.storage = Storage(self.directory, self.file_bytes, "journal")
@@ -111,7 +115,7 @@ class Core:
             next_txid,
             self.last_sequences,
             1000,
-            None,
+            None if self.make_queues is None else self.make_queues(),
             None,
             self._write_vector,
         )

@@ -3,6 +3,7 @@
 import json
 import struct
 import zlib
+from typing import Any
 
 import pytest
 import zstandard
@@ -35,7 +36,9 @@ def _parsed(data: bytes, step: int = 1 << 20, bytes_max: int = frames.FRAME_BYTE
     ),
     st.integers(1, 5000),
 )
-def test_frames_arrive_as_they_were_sent_however_they_are_cut(sent: list, step: int) -> None:
+def test_frames_arrive_as_they_were_sent_however_they_are_cut(
+    sent: list[tuple[int, bytes, int, Any]], step: int
+) -> None:
     sent = [
         (kind, payload, stream, None if kind in (frames.HELLO, frames.HELLO_ACK) else compression)
         for kind, payload, stream, compression in sent

@@ -81,7 +81,9 @@ def test_garbage_of_a_stranger_ends_the_link_with_a_word(data: bytes) -> None:
         assert ends.accepting.end_reason.code == hello.PROTOCOL
         await ends.settle(lambda: ends.dialling.end_reason is not None)
         reason = ends.dialling.end_reason
-        assert reason is not None and reason.by_peer and reason.code == hello.PROTOCOL
+        assert reason is not None
+        assert reason.by_peer
+        assert reason.code == hello.PROTOCOL
         assert not ends.failures
 
     _run(test)
@@ -100,7 +102,8 @@ def test_a_stream_without_a_flow_takes_no_frames_and_one_whose_flow_has_ended_ig
         assert ends.accepting.end_reason is None
         ends.there.write(frames.encode(frames.ACK, b"", 1))
         await ends.settle(lambda: ends.accepting.end_reason is not None)
-        assert ends.accepting.end_reason is not None and ends.accepting.end_reason.code == hello.PROTOCOL
+        assert ends.accepting.end_reason is not None
+        assert ends.accepting.end_reason.code == hello.PROTOCOL
 
     _run(test)
 
@@ -111,7 +114,8 @@ def test_bye_of_a_flow_ends_only_that_flow() -> None:
         ends.dialling.channels[0].finish(Refused(hello.VALIDATION, "no"))
         with pytest.raises(Refused) as refused:
             await ends.accepting.channels[0].expect(frames.RESUME)
-        assert refused.value.code == hello.VALIDATION and refused.value.by_peer
+        assert refused.value.code == hello.VALIDATION
+        assert refused.value.by_peer
         assert ends.accepting.end_reason is None
         ends.dialling.channels[1].send(frames.RESUME)
         assert (await ends.accepting.channels[1].expect(frames.RESUME)).type == frames.RESUME
@@ -126,7 +130,8 @@ def test_the_end_of_a_link_reaches_all_who_wait() -> None:
         await asyncio.sleep(0)
         ends.dialling.end(Refused(hello.STOPPING, "stop"))
         for end in await asyncio.gather(*waiting):
-            assert end.code == hello.STOPPING and end.by_peer
+            assert end.code == hello.STOPPING
+            assert end.by_peer
         assert ends.ended == [ends.dialling, ends.accepting]
         with pytest.raises(Refused):
             await ends.accepting.channels[0].expect(frames.HELLO)
@@ -139,7 +144,8 @@ def test_a_closed_connection_ends_the_link() -> None:
         ends = Ends().start()
         ends.there.close()
         await ends.settle(lambda: ends.accepting.end_reason is not None)
-        assert ends.accepting.end_reason is not None and ends.accepting.end_reason.code == hello.LOST
+        assert ends.accepting.end_reason is not None
+        assert ends.accepting.end_reason.code == hello.LOST
 
     _run(test)
 
@@ -150,7 +156,25 @@ def test_an_idle_link_pings_and_lives() -> None:
     async def test() -> None:
         ends = Ends().start()
         await asyncio.sleep(10 * DEAD_AFTER_S)
-        assert ends.dialling.end_reason is None and ends.accepting.end_reason is None
+        assert ends.dialling.end_reason is None
+        assert ends.accepting.end_reason is None
+
+    _run(test)
+
+
+def test_a_link_pings_although_it_is_woken_all_the_time() -> None:
+    """Decision 25.30: the core works, and nothing of that is for the other side."""
+
+    async def test() -> None:
+        ends = Ends().start()
+        for link in (ends.dialling, ends.accepting):
+            link.channels[0].produce = list
+        for _ in range(100):
+            await asyncio.sleep(1)
+            ends.dialling.wake()
+            ends.accepting.wake()
+        assert ends.dialling.end_reason is None
+        assert ends.accepting.end_reason is None
 
     _run(test)
 
@@ -225,7 +249,8 @@ def test_a_peer_that_asks_and_does_not_read_is_given_up() -> None:
         ends.back.blocked = True
         ends.there.write(frames.encode(frames.PING) * (CONTROL_FRAMES_MAX + 10))
         await ends.settle(lambda: ends.accepting.end_reason is not None)
-        assert ends.accepting.end_reason is not None and "does not read" in ends.accepting.end_reason.reason
+        assert ends.accepting.end_reason is not None
+        assert "does not read" in ends.accepting.end_reason.reason
 
     _run(test)
 
@@ -253,7 +278,8 @@ def test_link_frames_pass_after_the_logon() -> None:
         ends.dialling.send(frames.encode_json(frames.LINKSTATE, {"name": "A"}))
         await ends.settle(lambda: bool(ends.received))
         link, frame = ends.received[0]
-        assert link is ends.accepting and json.loads(frame.payload) == {"name": "A"}
+        assert link is ends.accepting
+        assert json.loads(frame.payload) == {"name": "A"}
 
     _run(test)
 

@@ -51,7 +51,8 @@ def test_own_states_have_rising_counters_and_those_of_others_can_be_passed_on() 
     graph, other = Reachability("A", 10), Reachability("B", 0)
     graph.set_neighbours(["C"])
     first, second = graph.own_state(), graph.own_state()
-    assert other.heard(_content(first), 0) and other.heard(_content(second), 0)
+    assert other.heard(_content(first), 0)
+    assert other.heard(_content(second), 0)
     assert not other.heard(_content(first), 0)
     assert [state["name"] for state in other.states(0)] == ["A"]
 
@@ -95,10 +96,13 @@ def test_a_request_goes_to_the_owner_over_other_instances() -> None:
     assert neighbour == "B"
     between.receive(content)
     [(neighbour, content)] = between.sent
-    assert neighbour == "C" and content["ttl"] == TTL - 1 and content["path"] == ["A", "B"]
+    assert neighbour == "C"
+    assert content["ttl"] == TTL - 1
+    assert content["path"] == ["A", "B"]
     owner.receive(content)
     assert owner.passed == [(0, "A", BOOKMARKS, 2)]
-    assert not between.passed and not owner.sent
+    assert not between.passed
+    assert not owner.sent
 
 
 def test_requests_do_not_go_in_circles() -> None:

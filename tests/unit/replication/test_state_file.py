@@ -1,4 +1,4 @@
-"""`<Name>.destinations` (docs/replication.md, "Identity"): a file that is damaged, old or of another log does no harm."""
+"""`<Name>.destinations` (docs/replication.md): a damaged or old file, or one of another log, does no harm."""
 
 import json
 from pathlib import Path
@@ -63,13 +63,14 @@ def test_a_damaged_file_is_reported_and_ignored(tmp_path: Path, text: str) -> No
     path = destinations_path(tmp_path, "A")
     path.write_text(text)
     found, problem = read_destinations(path, "uuid", "epoch")
-    assert found == {} and problem
+    assert found == {}
+    assert problem
 
 
 def test_a_failed_write_leaves_the_earlier_file(tmp_path: Path) -> None:
     path = destinations_path(tmp_path, "A")
     write_destinations(path, "uuid", "epoch", SAVED)
     path.with_name(path.name + ".new").mkdir()
-    with pytest.raises(OSError):
+    with pytest.raises(IsADirectoryError):
         write_destinations(path, "uuid", "epoch", {})
     assert read_destinations(path, "uuid", "epoch") == (SAVED, None)
