@@ -45,7 +45,8 @@ from tests.simulation.group_network import Network
 from tests.simulation.group_topologies import TOPOLOGIES, Topology
 
 SECOND_NS = 10**9
-QUIET_ROUNDS = 4000
+QUIET_ROUNDS = 2000
+"""Of 20 ms each: longer than all pauses and time limits of links together."""
 
 
 @dataclass
