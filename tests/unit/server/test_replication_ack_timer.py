@@ -1,5 +1,6 @@
 """When a sink acknowledges (replication.md §7, `AckConflationInterval`): at once, then at most once per interval."""
 
+import asyncio
 import math
 import struct
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from amps._core.replication.stream import TxidSet
-from amps.server.replication import frames, incoming
+from amps.server.replication import frames
 from amps.server.replication.incoming import Incoming
 
 
@@ -39,8 +40,8 @@ class Sink:
         nothing: Any = SimpleNamespace()
         self.incoming = Incoming(nothing, channel, nothing, flow, nothing)
         self.incoming.began = True
-        self.incoming._sink = self
-        self.incoming._tracker = self
+        own: Any = self
+        self.incoming._sink = self.incoming._tracker = own
         self.txid = 0
 
     def _wake(self) -> None:
@@ -74,7 +75,7 @@ class Sink:
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     loop = Loop()
-    monkeypatch.setattr(incoming.asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
     return loop
 
 
