@@ -552,7 +552,7 @@ cdef class Queue:
         return 1
 
     cdef int remove_replicated(self, uint32_t slot, uint64_t now_ns) except -1:
-        """Remove a message because it has left the queue on another instance; leases here do not count (queues.md D-21)."""
+        """Remove a message that has left the queue on another instance; leases here do not count (queues.md D-21)."""
         cdef uint64_t position = self.slots[slot].position
         self.now_ns = now_ns
         self.span.acknowledged(slot)

@@ -358,7 +358,7 @@ class Inbound(Recovery):
 
 
 def _take_over(store: PublishStore, persisted: int, logged: int) -> None:
-    """Bring a publish store in line with an instance that is logged on to (client.md §8.1, replication.md, decision 25.36).
+    """Bring a publish store in line with an instance that is logged on to (client.md §8.1, 25.36 of replication.md).
 
     `persisted`: the last number that the instance and its sync destinations have; `logged`: the last one that the
     instance has. Numbers between them stay in the store, because a failover may still lose them. The instance

@@ -1,4 +1,4 @@
-"""Numbers of publishes after a logon to an instance that has more than its sync peers (replication.md, decision 25.36)."""
+"""Numbers of publishes after a logon to an instance that has more than its sync peers (25.36 of replication.md)."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -102,7 +102,7 @@ def test_a_bookmark_without_a_number_changes_nothing(text: str | None) -> None:
 
 
 def test_messages_that_are_logged_but_not_persisted_stay_in_the_store(make_store: MakeStore) -> None:
-    """replication.md, decision 25.36: a failover may lose them, so they are sent again, and their numbers are theirs."""
+    """25.36 of replication.md: a failover may lose them, so they are sent again, and their numbers are theirs."""
     store = make_store()
     harness = harness_with(store).ready()
     publish(harness, 5)

@@ -229,7 +229,7 @@ def test_retention_a_reader_finds_a_journal_that_moves(setting: Setting) -> None
 
 
 def test_a_journal_stays_until_each_destination_has_acknowledged_it(setting: Setting) -> None:
-    """R9 (replication.md §13, and behaviour 51 of §26): also for async destinations; archiving and compressing go on."""
+    """replication.md §13 and §26, 51: also for async destinations; archiving and compressing go on."""
     control, ends = setting.control, [number * FILE_BYTES for number in range(5)]
     control.destinations = 2
     pins = DestinationPins(control, ["B", "C"], setting.retention.number_at)
