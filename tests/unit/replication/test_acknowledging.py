@@ -1,0 +1,68 @@
+"""When a sink sends its acknowledgements (replication.md §24.6)."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from amps._core.replication.stream import TxidSet
+from amps.server.replication.hello import Flow, Identity
+from amps.server.replication.incoming import Incoming
+
+EARLY_S = 0.03
+INTERVAL_MS = 50
+
+
+class _EarlyLoop(asyncio.SelectorEventLoop):
+    """Its timers fire a moment before the time that was asked for."""
+
+    def call_at(self, when: float, *arguments: Any, **context: Any) -> asyncio.TimerHandle:
+        return super().call_at(when - EARLY_S, *arguments, **context)
+
+
+class _Tracker:
+    """Everything up to `through` is fully persisted."""
+
+    through = 1
+
+    def reach(self, txid: int, written: int) -> None:
+        pass
+
+    def scan(self, durable: int, bytes_max: int) -> bool:
+        return True
+
+    def acknowledged(self) -> TxidSet:
+        return TxidSet(self.through)
+
+
+def test_a_timer_that_is_early_delays_no_acknowledgement() -> None:
+    """Timers have the resolution of the loop: they may fire while its time is before the one that was asked for."""
+    with asyncio.Runner(loop_factory=_EarlyLoop) as runner:
+        runner.run(_acknowledge_three_times())
+
+
+async def _acknowledge_three_times() -> None:
+    sent: list[bytes] = []
+    link = SimpleNamespace()
+    channel = SimpleNamespace(link=link, stream=0)
+    flow = Flow("A", "B!A!sync!amps-replication", True, INTERVAL_MS)
+    incoming = Incoming(
+        cast(Any, SimpleNamespace()), cast(Any, channel), Identity("B", "G", "u", "e", "r"), flow, cast(Any, None)
+    )
+    arrived = asyncio.Event()
+
+    def wake() -> None:
+        if frames := list(incoming._produce()):
+            sent.extend(frames)
+            arrived.set()
+
+    link.wake = wake
+    tracker = _Tracker()
+    incoming.began = True
+    incoming._tracker = cast(Any, tracker)
+    incoming._sink = cast(Any, SimpleNamespace(consumed=lambda consumed: consumed))
+    for _ in range(3):
+        arrived.clear()
+        tracker.through += 1
+        incoming.step(0, 0, 0)
+        await asyncio.wait_for(arrived.wait(), 5)
+    assert len(sent) == 3
