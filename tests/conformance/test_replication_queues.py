@@ -352,3 +352,17 @@ def test_a_transfer_survives_restarts_of_both(pair: Group) -> None:
     pair.wait_metrics("B", queue_depth=2, owned=2)
     here = pair.consumer("B")
     assert take(here, 2) == bodies(2, 3)
+
+
+def test_an_acknowledgement_of_a_message_that_is_gone_waits_for_the_first_one(pair: Group) -> None:
+    """replication.md §7: neither client hears `persisted` while only one instance knows that the message is gone."""
+    consumer, other = pair.consumer("A"), pair.client("A")
+    pair.publish("A", 1)
+    (message,) = consumer.receive_published(1)
+    pair.instances.kill("B")
+    for client in (consumer, other):
+        client.send({"c": "sow_delete", "cid": "d", "t": "Q", "bm": message["bm"], "a": "persisted", "s": 1})
+        client.expect_nothing_for(QUIET_S)
+    pair.instances.start("B")
+    for client in (consumer, other):
+        assert client.wait_for_ack("persisted", timeout_s=20).succeeded

@@ -15,7 +15,7 @@ class RecordsLeaveUndurable(Group):
 
 
 class UndurableResume(Group):
-    """RESUME counts records that the sink may still lose (§24.5)."""
+    """RESUME counts records that the sink may still lose (replication.md §24.5)."""
 
     def resume_of(self, sink: Instance, source: Instance) -> tuple[int, dict[str, int]]:
         durable, sink.durable = sink.durable, len(sink.log)
@@ -26,7 +26,7 @@ class UndurableResume(Group):
 
 
 class UndurableAcknowledgements(Group):
-    """The sink acknowledges what it has processed, durable or not (§24.6)."""
+    """The sink acknowledges what it has processed, durable or not (replication.md §24.6)."""
 
     def acknowledge(self, link: Link) -> None:
         flow = self.flows.get(link)
@@ -35,7 +35,9 @@ class UndurableAcknowledgements(Group):
 
 
 class NoExceptions(Group):
-    """The sink acknowledges only a prefix: nothing after a record that waits for another instance (§24.7)."""
+    """The sink acknowledges only a prefix: nothing after a record that waits for another instance (replication.md
+    §24.7).
+    """
 
     def acknowledge(self, link: Link) -> None:
         super().acknowledge(link)
@@ -45,7 +47,7 @@ class NoExceptions(Group):
 
 
 class SameEpochAfterWipe(Group):
-    """A wiped instance goes on under its old epoch (§24.2)."""
+    """A wiped instance goes on under its old epoch (replication.md §24.2)."""
 
     def wipe(self, name: str) -> None:
         super().wipe(name)
@@ -77,14 +79,14 @@ class ResumeAcknowledges(Group):
 
 
 class FirstArrivalsWaitForNobody(Group):
-    """A sink acknowledges first arrivals before its own sync destinations have them (§24.7)."""
+    """A sink acknowledges first arrivals before its own sync destinations have them (replication.md §24.7)."""
 
     def exceptions(self, source: Instance, sink: Instance) -> frozenset[int]:
         return frozenset()
 
 
 class DuplicatesAreLogged(Group):
-    """A sink tells repeats of a link, and no duplicates of other ways (§10)."""
+    """A sink tells repeats of a link, and no duplicates of other ways (replication.md §10)."""
 
     def take(self, link: Link, most: int) -> None:
         flow = self.flows.get(link)
@@ -115,7 +117,7 @@ class LostOnTheWay(Group):
 
 
 class PathsAreLost(Group):
-    """A sink stores records as if they had been published there (§24.6)."""
+    """A sink stores records as if they had been published there (replication.md §24.6)."""
 
     def take(self, link: Link, most: int) -> None:
         super().take(link, most)

@@ -42,7 +42,8 @@ def check_promises(
     promises: Iterable[Promised], logs: Logs, epochs: Mapping[str, int] | Mapping[str, str]
 ) -> None:
     """Check that an acknowledged message is on the instance that acknowledged it and on every destination that was sync
-    (§7). An instance that has begun a new epoch has lost its disk, and owes only the messages of that epoch.
+    (replication.md §7). An instance that has begun a new epoch has lost its disk, and owes only the messages of that
+    epoch.
     """
     held = {name: {message.bookmark for message in log} for name, log in logs.items()}
     for promise in promises:
@@ -54,7 +55,7 @@ def check_promises(
 
 
 def check_order(logs: Logs) -> None:
-    """Check that each log holds each publisher's messages in rising order, none twice (§§10, 11)."""
+    """Check that each log holds each publisher's messages in rising order, none twice (replication.md §§10, 11)."""
     for name, log in logs.items():
         highest: dict[str, int] = {}
         for message in log:
@@ -74,7 +75,7 @@ def check_contents(logs: Logs) -> None:
 
 
 def check_equal(logs: Logs) -> None:
-    """At quiet: all logs hold the same messages per publisher, in the same order (§11)."""
+    """At quiet: all logs hold the same messages per publisher, in the same order (replication.md §11)."""
     streams: dict[str, dict[str, list[int]]] = {}
     for name, log in logs.items():
         for message in log:
@@ -132,7 +133,8 @@ class Lease:
 
 def check_queue_deliveries(leases: Iterable[Lease], excused: Iterable[Bookmark] = ()) -> None:
     """Check that a message is in the hand of one consumer of the group at a time, and in nobody's once its
-    acknowledgement was persisted (§14.1). `excused`: messages for which the documented model does not promise it.
+    acknowledgement was persisted (replication.md §14.1). `excused`: messages for which the documented model does not
+    promise it.
     """
     by_message: dict[Bookmark, list[Lease]] = {}
     for lease in leases:
@@ -157,7 +159,7 @@ def check_queue_empty(
     messages: Iterable[Bookmark], leases: Iterable[Lease], left: Mapping[str, Iterable[Bookmark]]
 ) -> None:
     """At quiet, with consumers: every message of the queue was acknowledged, no instance keeps one, and no lease is
-    left over (§14.3).
+    left over (replication.md §14.3).
     """
     leases = list(leases)
     for name, rest in left.items():
@@ -173,7 +175,9 @@ def check_queue_empty(
 
 
 def check_owners(owners: Mapping[str, Mapping[Bookmark, str]], excused: Iterable[Bookmark] = ()) -> None:
-    """At quiet: all instances name the same owner for each message that is left in their queues (§14.1)."""
+    """At quiet: all instances name the same owner for each message that is left in their queues (replication.md
+    §14.1).
+    """
     excused = set(excused)
     known: dict[Bookmark, tuple[str, str]] = {}
     for name, queue in owners.items():

@@ -79,8 +79,8 @@ class Publisher:
 
 def holders_of(group: Group, name: str, bookmark: Bookmark) -> frozenset[tuple[str, int | str]]:
     """The instances that a persisted acknowledgement of this instance speaks for: itself, and each destination that
-    is in sync mode, is not excused for older messages, and has to get the message (§7). A destination that got the
-    message from here first speaks for its own destinations (§24.7).
+    is in sync mode, is not excused for older messages, and has to get the message (replication.md §7). A destination
+    that got the message from here first speaks for its own destinations (replication.md §24.7).
     """
     holders: set[tuple[str, int | str]] = set()
     _add_holders(group, group.instances[name], bookmark, holders)
@@ -129,7 +129,7 @@ class Subscriber:
     where: str | None = None
     next: int = 0
     replay_end: int = 0
-    """History before this number is not held back (§7)."""
+    """History before this number is not held back (replication.md §7)."""
     loose: bool = False
     """True if it got history that was not persisted: another instance may not know the bookmark."""
     seen: dict[str, int] = field(default_factory=dict)

@@ -171,7 +171,7 @@ class Group:
         for destination in self.instances[name].destinations.values():
             destination.saved = min(destination.acked(), self.instances[name].durable)
 
-    # Modes (§8)
+    # Modes (replication.md §8)
 
     def downgrade(self, link: Link) -> None:
         destination = self.destination(link)

@@ -111,7 +111,7 @@ class GroupRuntime(Runtime):
         self.core_wake_up = SimulatedWakeUp()  # type: ignore[assignment]
         self.replication_wake_up = WakeUp()
         self.transport_wake_ups = [
-            *(SimulatedWakeUp() for _ in range(WORKERS)),
+            *(SimulatedWakeUp() for _ in range(WORKERS)),  # type: ignore[list-item]
             self.replication_wake_up,
         ]
         self.workers = WORKERS
@@ -204,6 +204,10 @@ class InstanceClock(Clock):
         self.time_s = lambda: self.time_ns() / 1e9
         self.monotonic_ns = now_ns
         self.monotonic_s = lambda: now_ns() / 1e9
+
+
+def _nothing(event: str, /, **values: Any) -> None:
+    """Log nothing."""
 
 
 class _Everybody:
@@ -349,9 +353,7 @@ class GroupInstance:
     def _new_epoch(self) -> None:
         """As in the replication process: the next one uses the new epoch."""
         try:
-            keep_identity(
-                self.disk, self.journal, self.name, True, SimulatedLog(self.trace).log, self.chance.randbytes
-            )
+            keep_identity(self.disk, self.journal, self.name, True, _nothing, self.chance.randbytes)
         except Died:
             raise ProcessEnded("with its disk") from None
         raise ProcessEnded

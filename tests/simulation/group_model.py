@@ -163,7 +163,7 @@ class Instance:
     # Writing
 
     def append(self, record: Record) -> bool:
-        """Add a record, unless it is a duplicate (§10)."""
+        """Add a record, unless it is a duplicate (replication.md §10)."""
         if record.sequence <= self.highest.get(record.publisher, 0):
             return False
         self.highest[record.publisher] = record.sequence
@@ -193,7 +193,7 @@ class Instance:
             )
         )
 
-    # Routing (§9)
+    # Routing (replication.md §9)
 
     def eligible(self, record: Record, destination: Destination, peer: tuple[str, int]) -> bool:
         """True if a record is to be sent to a peer (name and epoch) of this destination."""
@@ -205,7 +205,7 @@ class Instance:
                 return False
         return all((hop.name, hop.epoch) != peer for hop in record.path)
 
-    # Persisted (§7, §24.7)
+    # Persisted (replication.md §7, §24.7)
 
     def satisfied(self, number: int, destination: Destination) -> bool:
         """True if a record need not wait for this destination."""
@@ -228,7 +228,7 @@ class Instance:
                 return record.sequence - 1
         return self.highest.get(publisher, 0)
 
-    # Publishers (§7, §19)
+    # Publishers (replication.md §7, §19)
 
     def log_on(self, publisher: str) -> Session:
         """Begin a session. The publisher learns the last sequence that is persisted."""

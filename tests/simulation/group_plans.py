@@ -153,7 +153,7 @@ class Plan:
     # Clients move
 
     def _may_move(self) -> bool:
-        """True if no link was downgraded and has not caught up since (§8)."""
+        """True if no link was downgraded and has not caught up since (replication.md §8)."""
         for link in sorted(self.tainted):
             destination = self.group.destination(link)
             caught_up = destination.acked() >= len(self.group.instances[link[0]].log)

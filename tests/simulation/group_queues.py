@@ -23,7 +23,7 @@ class Waiting:
     proxied: bool = False
 
     def loses_to(self, transfer: Record) -> bool:
-        """True if a transfer takes the message from the owner that is known here (§24.8)."""
+        """True if a transfer takes the message from the owner that is known here (replication.md §24.8)."""
         if transfer.ownership != self.ownership:
             return transfer.ownership > self.ownership
         if transfer.proxied != self.proxied:
@@ -167,7 +167,7 @@ class Queues:
                 self.unsettled.remove(entry)
 
     def request(self, name: str) -> None:
-        """An instance with a free consumer asks the owners of its messages for them (§14.2)."""
+        """An instance with a free consumer asks the owners of its messages for them (replication.md §14.2)."""
         self.step += 1
         host = self.hosts[name]
         if not self._free(name) or host.deliverable():

@@ -22,6 +22,7 @@ from amps.journal.moving import archive_journal
 from amps.server.core import journal_retention, refusing, transient_files
 from amps.server.core.journal_files import StorageFailure
 from amps.server.core.older import RecoveryRefused
+from amps.server.replication import destinations, incoming, outgoing
 from tests.simulation.checks import check_order as check_own_order
 from tests.simulation.disk import Died
 from tests.simulation.group_checks import (
@@ -45,7 +46,8 @@ from tests.simulation.group_network import Network
 from tests.simulation.group_topologies import TOPOLOGIES, Topology
 
 SECOND_NS = 10**9
-QUIET_ROUNDS = 4000
+QUIET_ROUNDS = 2000
+"""Of 20 ms each: longer than all pauses and time limits of links together."""
 
 
 @dataclass
@@ -73,6 +75,12 @@ class GroupWorld:
         refusing.RETRY_NS = 0
         journal_retention.WAIT_S = 0.0
         journal_retention.archive_journal = functools.partial(archive_journal, copying=False)
+        # So small that the few messages of a seed need several batches, scans, parts and windows.
+        outgoing.BATCH_BYTES = chance.choice([500, 5000, 1 << 20])
+        destinations.SCAN_BYTES = incoming.SCAN_BYTES = chance.choice([300, 5000, 4 << 20])
+        incoming.VECTOR_PART_BYTES = chance.choice([16, 1 << 20])
+        outgoing.WINDOW_BYTES = chance.choice([1 << 16, 16 << 20])
+        incoming.CREDIT_BYTES_MIN = min(chance.choice([1, 1 << 12, 1 << 20]), outgoing.WINDOW_BYTES >> 4)
         found = chance.choice(list(TOPOLOGIES.values()))
         self.topology = topology = topology or found
         self.network = Network(chance)

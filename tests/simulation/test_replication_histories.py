@@ -93,7 +93,7 @@ def test_h1_failover_over_an_async_link(sync: bool) -> None:
 
 @pytest.mark.parametrize("stays", [False, True])
 def test_h2_failover_over_a_downgraded_link(stays: bool) -> None:
-    """H-2 (§8): `stays`, the publisher waits for the instance that acknowledged."""
+    """H-2 (replication.md §8): `stays`, the publisher waits for the instance that acknowledged."""
     cast = Cast()
     cast.group.partition("a", "b")
     cast.group.downgrade(("a", "b"))
@@ -113,7 +113,7 @@ def test_h2_failover_over_a_downgraded_link(stays: bool) -> None:
 
 
 def test_h3_both_sides_are_downgraded_and_a_disk_is_lost() -> None:
-    """H-3 (§8, F7): a message that one side alone acknowledged is gone with its disk."""
+    """H-3 (replication.md §8, F7): a message that one side alone acknowledged is gone with its disk."""
     cast = Cast()
     q = cast.publishers["q"] = Publisher("q")
     q.connect(cast.group, "b")
@@ -134,7 +134,7 @@ def test_h3_both_sides_are_downgraded_and_a_disk_is_lost() -> None:
 
 @pytest.mark.parametrize("caught_up", [False, True])
 def test_h4_failover_just_after_an_upgrade(caught_up: bool) -> None:
-    """H-4 (§8, §24.7): an upgrade waits for new messages only; the other side may lack the older ones."""
+    """H-4 (replication.md §8, §24.7): an upgrade waits for new messages only; the other side may lack older ones."""
     cast = Cast()
     cast.group.downgrade(("a", "b"))
     cast.publish(10)
@@ -196,7 +196,7 @@ def _seen_on_a() -> tuple[Cast, Publisher, Subscriber]:
 
 @pytest.mark.parametrize("from_the_beginning", [False, True])
 def test_h6_a_subscriber_moves_and_has_never_seen_a_publisher(from_the_beginning: bool) -> None:
-    """H-6 (§11, §19): it resumes behind a message that it did not get."""
+    """H-6 (replication.md §11, §19): it resumes behind a message that it did not get."""
     cast, r, subscriber = _seen_on_a()
     subscriber.connect(cast.group, "b")
     if from_the_beginning:
@@ -216,7 +216,7 @@ def test_h6_a_subscriber_moves_and_has_never_seen_a_publisher(from_the_beginning
 
 @pytest.mark.parametrize("history", [True, False])
 def test_h7_history_is_not_held_back(history: bool) -> None:
-    """H-7 (§7): a `fully_durable` subscription gets history that the partner lacks."""
+    """H-7 (replication.md §7): a `fully_durable` subscription gets history that the partner lacks."""
     cast = Cast()
     cast.group.partition("a", "b")
     subscriber = Subscriber("s")
@@ -256,8 +256,8 @@ def test_h8_a_plain_subscriber_sees_what_no_other_instance_gets() -> None:
 
 @pytest.mark.parametrize("topology", [STAR, TRIANGLE])
 def test_h9_clients_that_move_twice(topology: Topology) -> None:
-    """H-9 (§24.7): an instance speaks for itself and its own destinations, not for those of the instance that it got a
-    message from. In a full mesh this is the same.
+    """H-9 (replication.md §24.7): an instance speaks for itself and its own destinations, not for those of the
+    instance that it got a message from. In a full mesh this is the same.
     """
     first, second, third = ("hub", "a", "b") if topology is STAR else ("a", "b", "c")
     cast = Cast(topology, first)
@@ -280,7 +280,7 @@ def test_h9_clients_that_move_twice(topology: Topology) -> None:
 
 
 def test_h10_a_queue_message_that_is_published_twice() -> None:
-    """H-10 (§24.8, epoch 0): it may be delivered twice; it is not lost, and the queue gets empty."""
+    """H-10 (replication.md §24.8, epoch 0): it may be delivered twice; it is not lost, and the queue gets empty."""
     cast = Cast()
     queues = Queues(cast.group)
     one, other = queues.add_consumer("one", "a"), queues.add_consumer("other", "b")
@@ -311,7 +311,7 @@ def _queue_cut_in_two() -> tuple[Cast, Queues]:
 
 
 def test_h11_proxied_use_while_the_owner_lives() -> None:
-    """H-11 (§14.4): a partition looks like a dead owner."""
+    """H-11 (replication.md §14.4): a partition looks like a dead owner."""
     cast, queues = _queue_cut_in_two()
     queues.deliver("a")
     queues.hosts["b"].proxied = True
@@ -326,7 +326,7 @@ def test_h11_proxied_use_while_the_owner_lives() -> None:
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_h12_an_owner_returns_after_proxied_use(closed: bool) -> None:
-    """H-12 (§14.4, F9): `closed`, its client transports open when it has caught up."""
+    """H-12 (replication.md §14.4, F9): `closed`, its client transports open when it has caught up."""
     cast, queues = _queue_cut_in_two()
     cast.group.kill("a")
     queues.instance_ended("a")
@@ -370,7 +370,9 @@ def test_h13_a_wiped_owner_is_refilled_while_it_has_consumers(closed: bool) -> N
 
 
 def test_h14_an_acknowledgement_dies_with_its_instance() -> None:
-    """H-14 (§14.3): the message was processed, and is delivered again elsewhere, as after any lost lease."""
+    """H-14 (replication.md §14.3): the message was processed, and is delivered again elsewhere, as after any lost
+    lease.
+    """
     cast, queues = _queue_cut_in_two()
     queues.deliver("a")
     queues.acknowledge(queues.consumers["one"])
@@ -387,7 +389,7 @@ def test_h14_an_acknowledgement_dies_with_its_instance() -> None:
 
 
 def test_h15_journals_were_removed() -> None:
-    """H-15 (§13, §24.5): a wiped or new instance gets what is left, and the gap is reported."""
+    """H-15 (replication.md §13, §24.5): a wiped or new instance gets what is left, and the gap is reported."""
     cast = Cast()
     cast.publish(10)
     cast.rest()
@@ -428,7 +430,7 @@ def test_h16_a_disk_that_lies(both: bool) -> None:
 
 @pytest.mark.parametrize("new_epoch", [False, True])
 def test_h17_a_source_that_lost_its_tail(new_epoch: bool) -> None:
-    """H-17 (25.90): the same transaction ids would name other records; so the source begins a new epoch."""
+    """H-17 (25.67): the same transaction ids would name other records; so the source begins a new epoch."""
     cast = Cast()
     cast.publish(10)
     cast.rest()
@@ -449,7 +451,7 @@ def test_h17_a_source_that_lost_its_tail(new_epoch: bool) -> None:
 
 
 def test_h18_one_name_on_two_instances() -> None:
-    """H-18 (§10): two clients of one name make different messages with equal bookmarks."""
+    """H-18 (replication.md §10): two clients of one name make different messages with equal bookmarks."""
     cast = Cast()
     cast.group.partition("a", "b")
     twin = Publisher("p")
@@ -463,7 +465,9 @@ def test_h18_one_name_on_two_instances() -> None:
 
 
 def test_h19_two_publishers_are_ordered_differently() -> None:
-    """H-19 (§11, 25.14): each log has its own order of two publishers, so last values of a key may differ."""
+    """H-19 (replication.md §11, 25.14): each log has its own order of two publishers, so last values of a key may
+    differ.
+    """
     cast = Cast()
     q = cast.publishers["q"] = Publisher("q")
     q.connect(cast.group, "b")
@@ -504,8 +508,8 @@ def test_h20_partial_ways_drop_older_messages() -> None:
 
 @pytest.mark.parametrize("pass_through", [None, ".*"])
 def test_h21_a_site_is_lost(pass_through: str | None) -> None:
-    """H-21 (§18): what had not left by the async links is gone. With `PassThrough` of the own group alone, a site that
-    was lost as a whole is not filled again with its own messages.
+    """H-21 (replication.md §18): what had not left by the async links is gone. With `PassThrough` of the own group
+    alone, a site that was lost as a whole is not filled again with its own messages.
     """
     ways = tuple(
         dataclasses.replace(way, pass_through=pass_through or way.pass_through) for way in SITES.ways

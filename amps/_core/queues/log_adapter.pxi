@@ -216,6 +216,11 @@ cdef class LogAdapter:
         """Learn the text of the path with a name id, before the first message that has passed it."""
         self.origins.note(path, text)
 
+    cdef bint waits_for_others(self, const RecordHeader* record, uint32_t queue) except -1:
+        """Whether the client of an acknowledgement relies on its messages being gone on other instances."""
+        cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
+        return header.action == QUEUE_ACKNOWLEDGE and (<Queue>self.manager.shared.queues[queue]).span is not None
+
     cdef bint is_sound(self, const RecordHeader* record) except -1:
         """Whether a queue's record from another instance is well formed. If not, it must not enter the log."""
         return entries_fit(record)

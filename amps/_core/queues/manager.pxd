@@ -168,6 +168,7 @@ cdef class LogAdapter:
         uint32_t* matches, uint32_t* removed
     ) except? 0xFFFFFFFF
     cdef uint32_t domain_of(self, uint32_t queue) except? 0xFFFFFFFF
+    cdef bint waits_for_others(self, const RecordHeader* record, uint32_t queue) except -1
     cdef bint is_sound(self, const RecordHeader* record) except -1
     cdef int apply_replicated(self, RecordHeader* record, uint32_t queue, uint64_t now_ns) except -1
     cdef bint is_shared(self, const Removal* removal) except -1

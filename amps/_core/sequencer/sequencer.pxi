@@ -553,7 +553,11 @@ cdef class Sequencer:
     # --- queues ---------------------------------------------------------------------------------------
 
     cdef bint _acknowledge(self, RecordHeader* record, Topic topic, int index) except -1:
-        """Apply an acknowledgement. False: no entry must be recorded in the journal."""
+        """Apply an acknowledgement. False: it must not be recorded in the journal.
+
+        One that finds its messages gone is recorded without entries if the queue spans instances. Another client's
+        acknowledgement may not be on the other instances yet, and this client must wait for it, too.
+        """
         cdef uint32_t slot = <uint32_t>record.position
         cdef uint32_t serial = <uint32_t>(record.position >> 32)
         cdef uint32_t token = 0
@@ -565,7 +569,7 @@ cdef class Sequencer:
         )
         if token:
             self.replies.append((index, ("queue_acknowledged", slot, serial, token, matches, removed, False)))
-        return kept > 0
+        return kept > 0 or (self.replicates and self.adapter.waits_for_others(record, <uint32_t>topic.queue))
 
     cdef int _answer_acknowledgement(self, RecordHeader* record, int index, bint refused) except -1:
         """Answer an acknowledgement without effect: a duplicate, or one refused by the limits on deferred ones."""

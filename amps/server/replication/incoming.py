@@ -251,7 +251,7 @@ class Incoming:
 
     def _ack_is_due(self) -> None:
         self._ack_timer = None
-        # The loop's timers have a resolution of 1 ms: its time may still be a moment before the one that was asked for.
+        # The loop counts whole milliseconds, so that its time may be a moment before the one it was asked to wait for.
         self._ack_due_s = 0.0
         self.channel.link.wake()
 
