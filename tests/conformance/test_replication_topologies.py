@@ -13,8 +13,9 @@ import pytest
 
 from tests.support.failover_load import PLACES, by_publisher
 from tests.support.instances import Instances
-from tests.support.peer import RawClient, Silence
-from tests.support.server import numbered_bodies, wait_until
+from tests.support.peer import RawClient, Silence, bodies_of
+from tests.support.ports import release_port, reserve_port
+from tests.support.server import ServerProcess, numbered_bodies, wait_until
 from tests.support.topologies import SITES, Shape
 
 NEVER_S = 1.0
@@ -154,3 +155,48 @@ def test_two_sites_use_the_other_server_of_a_site(shape: Shape, unique: str) -> 
     shape.instances.launch("W1")
     _everywhere(shape, expected)
     wait_until(lambda: shape.instances.is_connected("W2", "W1"), 20, "W2 has not come back to W1")
+
+
+def _example(name: str, names: list[str], ports: dict[str, dict[str, int]]) -> str:
+    """The text of conf/two-sites.xml for one instance, with other addresses."""
+    site, number = name.split("-")
+    text = (Path(__file__).parents[2] / "conf" / "two-sites.xml").read_text()
+    changes = {
+        "${SITE}": site,
+        "${OTHER}": next(each.split("-")[0] for each in names if site not in each),
+        "${NUMBER}": number,
+        "${PARTNER}": "2" if number == "1" else "1",
+        ">9007<": f">127.0.0.1:{ports[name]['clients']}<",
+        ">9107<": f">127.0.0.1:{ports[name]['replication']}<",
+        "127.0.0.1:8085": f"127.0.0.1:{ports[name]['admin']}",
+        **{f"{each}:9107": f"127.0.0.1:{ports[each]['replication']}" for each in names},
+    }
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return text
+
+
+def test_the_example_of_two_sites_runs(tmp_path: Path, unique: str) -> None:
+    """conf/two-sites.xml: a message goes from one site to both instances of the other one."""
+    names = [f"{site}-{number}" for site in ("london", "newyork") for number in "12"]
+    ports = {name: {use: reserve_port() for use in ("clients", "replication", "admin")} for name in names}
+    servers = [ServerProcess(tmp_path / name, config_xml=_example(name, names, ports)) for name in names]
+    try:
+        for server in servers:
+            server.start()
+        with RawClient.tcp(ports["london-1"]["clients"]) as publisher:
+            publisher.logon(unique, o="ack_conflation=10ms")
+            publisher.publish_persisted("orders/eu", numbered_bodies(10), 1)
+        for name in names:
+            with RawClient.tcp(ports[name]["clients"]) as reader:
+                reader.logon(f"{unique}-reader")
+                reader.subscribe("orders/eu", bm="0")
+                assert bodies_of(reader.receive_published(10)) == numbered_bodies(10)
+        for server in servers:
+            server.stop()
+    finally:
+        for server in servers:
+            server.close()
+        for of_one in ports.values():
+            for port in of_one.values():
+                release_port(port)

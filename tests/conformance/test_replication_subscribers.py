@@ -1,0 +1,75 @@
+"""What subscribers of a pair see of replicated messages (replication.md §26, 35 and 56).
+
+All tests use one pair, each with client names and topics of its own.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.instances import Instances, two_way
+from tests.support.peer import Message, RawClient
+from tests.support.server import wait_until
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instances]:
+    directory: Path = tmp_path_factory.mktemp("subscribers")
+    with Instances(directory) as group:
+        for name, to in two_way():
+            group.add(name, to, topics=["^r/"])
+        group.start()
+        yield group
+
+
+@pytest.fixture
+def topic(unique: str) -> str:
+    return f"r/{unique}"
+
+
+def test_replication_35_what_subscribers_see_of_a_message(pair: Instances, topic: str, unique: str) -> None:
+    """Behaviour 35: the time is that of the instance, all else is that of the original."""
+    with RawClient.tcp(pair["A"].port()) as at_a, RawClient.tcp(pair["B"].port()) as at_b:
+        for client in (at_a, at_b):
+            client.logon(f"{unique}-{id(client)}")
+            client.subscribe(topic, o="timestamp")
+        with pair.client("A", unique, user_id="ana") as publisher:
+            publisher.publish(topic, b"{}", s=1, x="correlation/1", a="persisted")
+            publisher.wait_for_persisted(1)
+        here, there = at_a.receive(), at_b.receive()
+    for key in ("x", "user_id", "t"):
+        assert here.get(key) == there.get(key), key
+    assert here["x"] == "correlation/1"
+    assert str(here["ts"]) <= str(there["ts"])
+    # A replay shows the same as the live subscription, and the same bookmark at each instance.
+    replayed: dict[str, Message] = {}
+    for name, live in (("A", here), ("B", there)):
+        with pair.reader(name, topic, o="timestamp") as reader:
+            replayed[name] = reader.receive()
+        for key in ("x", "user_id", "ts"):
+            assert replayed[name].get(key) == live.get(key), key
+    assert replayed["A"]["bm"] == replayed["B"]["bm"]
+
+
+def test_replication_56_subscribers_see_nothing_of_replication_itself(
+    pair: Instances, topic: str, unique: str
+) -> None:
+    """Behaviour 56, decision 25.33: neither live nor in a replay of everything."""
+    with RawClient.tcp(pair["B"].port()) as live:
+        live.logon(f"{unique}-live")
+        live.subscribe(".*")
+        with pair.client("A", unique) as client:
+            client.publish_persisted(topic, [b"{}"], 1)
+        assert live.receive()["t"] == topic
+        live.expect_silence()
+    with pair.reader("B", ".*") as reader:
+        last: list[Message] = []
+
+        def arrived() -> bool:
+            last.append(reader.receive())
+            return last[-1]["t"] == topic
+
+        wait_until(arrived, 20, "the message is not in the replay")
+        assert all(str(message["t"]).startswith("r/") for message in last)
+        reader.expect_silence()
