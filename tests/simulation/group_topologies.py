@@ -54,10 +54,10 @@ SITES = Topology(
     (
         *_both("east1", "east2"),
         *_both("west1", "west2"),
-        Way("east1", ("west1", "west2"), ASYNC, "east"),
-        Way("east2", ("west2", "west1"), ASYNC, "east"),
-        Way("west1", ("east1", "east2"), ASYNC, "west"),
-        Way("west2", ("east2", "east1"), ASYNC, "west"),
+        Way("east1", ("west1", "west2"), ASYNC),
+        Way("east2", ("west2", "west1"), ASYNC),
+        Way("west1", ("east1", "east2"), ASYNC),
+        Way("west2", ("east2", "east1"), ASYNC),
     ),
     (frozenset({"east1", "east2"}), frozenset({"west1", "west2"})),
 )

@@ -75,12 +75,7 @@ class GroupWorld:
         refusing.RETRY_NS = 0
         journal_retention.WAIT_S = 0.0
         journal_retention.archive_journal = functools.partial(archive_journal, copying=False)
-        # So small that the few messages of a seed need several batches, scans, parts and windows.
-        outgoing.BATCH_BYTES = chance.choice([500, 5000, 1 << 20])
-        destinations.SCAN_BYTES = incoming.SCAN_BYTES = chance.choice([300, 5000, 4 << 20])
-        incoming.VECTOR_PART_BYTES = chance.choice([16, 1 << 20])
-        outgoing.WINDOW_BYTES = chance.choice([1 << 16, 16 << 20])
-        incoming.CREDIT_BYTES_MIN = min(chance.choice([1, 1 << 12, 1 << 20]), outgoing.WINDOW_BYTES >> 4)
+        _set_sizes(random.Random(seed) if seed % 5 == 3 else None)
         found = chance.choice(list(TOPOLOGIES.values()))
         self.topology = topology = topology or found
         self.network = Network(chance)
@@ -628,6 +623,21 @@ class GroupWorld:
             if number % 10 == 9 and condition():
                 return
         raise AssertionError(complaint)
+
+
+def _set_sizes(chance: random.Random | None) -> None:
+    """Set the sizes of batches, scans, parts and windows: as in a server, or with `chance` so small that a few messages
+    need several.
+    """
+
+    def size(ordinary: int, *small: int) -> int:
+        return ordinary if chance is None else chance.choice([ordinary, *small])
+
+    outgoing.BATCH_BYTES = size(1 << 20, 500, 5000)
+    destinations.SCAN_BYTES = incoming.SCAN_BYTES = size(4 << 20, 300, 5000)
+    incoming.VECTOR_PART_BYTES = size(1 << 20, 16)
+    outgoing.WINDOW_BYTES = size(16 << 20, 1 << 16)
+    incoming.CREDIT_BYTES_MIN = min(size(1 << 20, 1, 1 << 12), outgoing.WINDOW_BYTES >> 4)
 
 
 DEFAULT_GROUP_STEPS = 1000

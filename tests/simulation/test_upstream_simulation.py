@@ -16,7 +16,7 @@ MUTATION_SEEDS = 100
 
 
 def test_upstream_simulation_seeds(tmp_path: Path) -> None:
-    """R3, R7 (replication.md §10, §12): crashes, full disks, repeats, and each message on two ways."""
+    """replication.md §10, §12: crashes, full disks, repeats, and each message on two ways."""
     deaths = duplicates = 0
     for seed in range(SEEDS):
         directory = tmp_path / str(seed)

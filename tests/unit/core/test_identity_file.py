@@ -25,7 +25,7 @@ def keep(directory: Path, begins_anew: bool, reports: Reports | None = None) -> 
 
 
 def test_the_uuid_stays_and_the_epoch_is_that_of_the_log(tmp_path: Path) -> None:
-    """R9: a log that begins without journals is another one, of the same instance."""
+    """A log that begins without journals is another one, of the same instance."""
     first = keep(tmp_path, True)
     assert read_identity(tmp_path, "A") == first == keep(tmp_path, False)
     assert first.uuid != first.epoch
@@ -38,7 +38,7 @@ def test_the_uuid_stays_and_the_epoch_is_that_of_the_log(tmp_path: Path) -> None
 
 
 def test_a_log_without_the_file_gets_one(tmp_path: Path) -> None:
-    """R9: its replication was switched on later, or the file was lost."""
+    """Its replication was switched on later, or the file was lost."""
     assert keep(tmp_path, False) == read_identity(tmp_path, "A")
 
 
@@ -55,7 +55,7 @@ def test_a_log_without_the_file_gets_one(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_made_again_and_reported(tmp_path: Path, content: bytes) -> None:
-    """R9: the instance starts; its links compare their logs anew."""
+    """The instance starts; its links compare their logs anew."""
     identity_path(tmp_path, "A").write_bytes(content)
     with pytest.raises(ValueError, match=r"A\.identity"):
         read_identity(tmp_path, "A")
@@ -66,7 +66,7 @@ def test_a_damaged_file_is_made_again_and_reported(tmp_path: Path, content: byte
 
 
 def test_the_epoch_is_renewed_when_the_log_has_lost_its_end(tmp_path: Path) -> None:
-    """R9: the next start finds the renewed one."""
+    """The next start finds the renewed one."""
     first = keep(tmp_path, True)
     epoch = renew_epoch(tmp_path, "A", random_bytes=chance)
     assert keep(tmp_path, False) == (first.uuid, epoch) != first

@@ -350,7 +350,7 @@ def test_texts_of_an_entry_end_with_the_name_of_the_client(tmp_path: Path) -> No
 
 
 def test_a_dump_shows_upstream_path_and_replication_extents(tmp_path: Path) -> None:
-    """R9 (replication.md §12): who sent a message here, with which transaction id, and which way it took."""
+    """replication.md §12: who sent a message here, with which transaction id, and which way it took."""
     path = written(
         tmp_path,
         RecordParts(name_payload(11, b"amps-server: from east e1 e2", name_class=2), kind=KIND_NAME),

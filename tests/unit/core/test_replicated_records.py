@@ -250,7 +250,7 @@ def names_in_use(core: Core) -> dict[int, str]:
 
 
 def test_a_record_keeps_what_the_first_instance_gave_it(core: Core) -> None:
-    """R1 (replication.md §3): bookmark, user, correlation id, lifetime, payload; time and transaction id are local."""
+    """replication.md §3: bookmark, user, correlation id, lifetime, payload; time and transaction id are local."""
     b = core.flow()
     core.name(1, "p0")
     core.send(
@@ -280,7 +280,7 @@ def test_a_record_keeps_what_the_first_instance_gave_it(core: Core) -> None:
 
 
 def test_each_file_names_what_its_records_use(tmp_path: Path) -> None:
-    """R1: the client, the upstream and the path have one name record in each file, before their first use."""
+    """The client, the upstream and the path have one name record in each file, before their first use."""
     core = Core(tmp_path, 12288)
     b, c = core.flow(), core.flow(FROM_C, 1, path="A\tG\tea\nC\tG\tec")
     for name in ("p0", "p1"):
@@ -313,7 +313,7 @@ def test_each_file_names_what_its_records_use(tmp_path: Path) -> None:
 
 
 def test_a_publisher_of_both_ways_is_named_once(core: Core) -> None:
-    """R1: whether a client's name came by a logon or from another instance."""
+    """Whether a client's name came by a logon or from another instance."""
     core.push(CLIENTS, control_record(("p0", "user"), KIND_LOGON, 3, 1))
     core.push(
         CLIENTS, RecordParts(b"1", publisher_id=P0, sequence=1, position=ring_position(3, 1)).to_bytes()
@@ -332,7 +332,7 @@ def test_a_publisher_of_both_ways_is_named_once(core: Core) -> None:
 
 
 def test_repeats_of_an_upstream_are_dropped(core: Core) -> None:
-    """R2 (replication.md §12): a record whose transaction id is not above the last one of its upstream."""
+    """replication.md §12: a record whose transaction id is not above the last one of its upstream."""
     b = core.flow()
     for txid in (10, 20, 10, 20, 5, 30):
         core.send(b, txid, P0 + txid, 1, b"%d" % txid)
@@ -342,7 +342,7 @@ def test_repeats_of_an_upstream_are_dropped(core: Core) -> None:
 
 
 def test_first_arrivals_count_and_duplicates_are_dropped(core: Core) -> None:
-    """R2 (behaviours 21, 28): a message that came by another way, or from its publisher, is dropped; the number of the
+    """Behaviours 21, 28: a message that came by another way, or from its publisher, is dropped; the number of the
     upstream moves on all the same.
     """
     b, c = core.flow(), core.flow(FROM_C, 1)
@@ -365,7 +365,7 @@ def test_first_arrivals_count_and_duplicates_are_dropped(core: Core) -> None:
 
 
 def test_a_client_that_logs_on_learns_the_sequence_that_came_by_replication(core: Core) -> None:
-    """R2 (behaviour 20): its last sequence is that of its messages published elsewhere."""
+    """Behaviour 20: its last sequence is that of its messages published elsewhere."""
     b = core.flow()
     core.send(b, 1, P0, 50)
     core.turn()
@@ -381,7 +381,7 @@ def test_a_client_that_logs_on_learns_the_sequence_that_came_by_replication(core
 
 
 def test_a_flow_begins_behind_what_the_log_has_of_its_upstream(core: Core) -> None:
-    """R3 (replication.md §24.5): also after a restart, from records alone, over several files."""
+    """replication.md §24.5: also after a restart, from records alone, over several files."""
     b = core.flow()
     for number in range(1, 20):
         core.send(b, number * 10, P0, number, b"x" * 2000)
@@ -397,7 +397,7 @@ def test_a_flow_begins_behind_what_the_log_has_of_its_upstream(core: Core) -> No
 
 
 def test_after_a_restart_an_upstream_is_known_from_older_journals(tmp_path: Path) -> None:
-    """R3: the index of a full journal has the last transaction id of each upstream."""
+    """The index of a full journal has the last transaction id of each upstream."""
     core = Core(tmp_path, 12288)
     b, c = core.flow(), core.flow(FROM_C, 1)
     core.send(b, 77, P0, 1)
@@ -410,7 +410,7 @@ def test_after_a_restart_an_upstream_is_known_from_older_journals(tmp_path: Path
 
 
 def test_duplicates_at_the_end_are_repeated_after_a_restart(core: Core) -> None:
-    """R3: the recovered number of an upstream is never ahead of its records; the repeat is dropped again."""
+    """The recovered number of an upstream is never ahead of its records; the repeat is dropped again."""
     b, c = core.flow(), core.flow(FROM_C, 1)
     core.send(b, 10, P0, 1)
     core.send(c, 500, P0, 1)
@@ -426,7 +426,7 @@ def test_duplicates_at_the_end_are_repeated_after_a_restart(core: Core) -> None:
 
 
 def test_an_upstream_has_one_flow(core: Core) -> None:
-    """R3: a new flow of an upstream ends the session of the one before, whose records in the ring are dropped."""
+    """A new flow of an upstream ends the session of the one before, whose records in the ring are dropped."""
     old = core.flow()
     new = core.flow(slot=5)
     core.send(old, 10, P0, 1)
@@ -441,7 +441,7 @@ def test_an_upstream_has_one_flow(core: Core) -> None:
 
 
 def test_messages_that_a_server_numbered_keep_their_numbers(core: Core) -> None:
-    """R2 (behaviour 22): publisher id and sequence of the instance that numbered them, the client beside."""
+    """Behaviour 22: publisher id and sequence of the instance that numbered them, the client beside."""
     b = core.flow()
     core.name(1, "p0")
     core.push(CLIENTS, control_record(("p0", "user"), KIND_LOGON, 3, 1))
@@ -469,7 +469,7 @@ def test_messages_that_a_server_numbered_keep_their_numbers(core: Core) -> None:
 
 
 def test_a_topic_that_is_not_recorded_here_is_not_in_the_journal(core: Core) -> None:
-    """R2: its messages reach the subscribers all the same (validation `txlog` may be excluded)."""
+    """Its messages reach the subscribers all the same (validation `txlog` may be excluded)."""
     b = core.flow()
     core.send(b, 1, P0, 1, b"x", topic_id=3)
     core.turn()
@@ -479,7 +479,7 @@ def test_a_topic_that_is_not_recorded_here_is_not_in_the_journal(core: Core) -> 
 
 
 def test_a_transaction_is_one_unit(core: Core) -> None:
-    """R4 (queue_guarantees.md §4): its records are in one group; repeated or known, it is dropped as a whole."""
+    """queue_guarantees.md §4: its records are in one group; repeated or known, it is dropped as a whole."""
     b, c = core.flow(), core.flow(FROM_C, 1)
     core.send(b, 5, P1, 1)
     core.push(FLOWS, core.transaction(b, 10, P0, 7, [b"one", b"two"]))
@@ -501,7 +501,7 @@ def test_a_transaction_is_one_unit(core: Core) -> None:
 
 
 def test_refused_transactions_of_other_instances_are_remembered(core: Core) -> None:
-    """R4: a worker that moves here and repeats a refused transaction is refused again."""
+    """A worker that moves here and repeats a refused transaction is refused again."""
     b = core.flow()
     core.push(CLIENTS, control_record(("p0", "user"), KIND_LOGON, 3, 1))
     for txid, first, last in ((10, 7, 9), (11, 20, 21)):
@@ -524,7 +524,7 @@ def test_refused_transactions_of_other_instances_are_remembered(core: Core) -> N
 
 
 def test_records_of_queues_elsewhere_are_kept(core: Core) -> None:
-    """R4: also where the queue itself is not configured; with a count that is wrong they are malformed."""
+    """Also where the queue itself is not configured; with a count that is wrong they are malformed."""
     b = core.flow()
     core.send(b, 1, P0, 1, acknowledgement_payload([(P1, 1, 1)]), kind=KIND_QUEUE_ACKNOWLEDGEMENT, topic_id=2)
     core.turn()
@@ -542,7 +542,7 @@ def test_records_of_queues_elsewhere_are_kept(core: Core) -> None:
 
 
 def test_a_large_record_comes_by_a_spill_file(core: Core) -> None:
-    """R5: as a large message of a client does."""
+    """As a large message of a client does."""
     b = core.flow()
     record = RecordParts(
         b"z" * (1 << 19),
@@ -586,7 +586,7 @@ def test_a_large_record_comes_by_a_spill_file(core: Core) -> None:
     ids=lambda change: "-".join(map(str, change)),
 )
 def test_a_malformed_record_ends_its_flow_and_nothing_else(core: Core, change: dict[str, object]) -> None:
-    """R6: what a peer sends neither stops the core nor enters the log; the next flow begins before that record."""
+    """What a peer sends neither stops the core nor enters the log; the next flow begins before that record."""
     b, c = core.flow(), core.flow(FROM_C, 1)
     core.turn()
     values: dict[str, object] = {"txid": 2, "publisher": P0, "sequence": 2} | {
@@ -603,7 +603,7 @@ def test_a_malformed_record_ends_its_flow_and_nothing_else(core: Core, change: d
 
 @pytest.mark.parametrize("damage", ["length", "count", "sequence", "kind", "txid", "cut"])
 def test_a_malformed_transaction_ends_its_flow(core: Core, damage: str) -> None:
-    """R6: no record of it enters the log."""
+    """No record of it enters the log."""
     b = core.flow()
     core.turn()
     data = bytearray(core.transaction(b, 10, P0, 7, [b"one", b"two"]))
@@ -627,7 +627,7 @@ def test_a_malformed_transaction_ends_its_flow(core: Core, damage: str) -> None:
 
 
 def test_a_name_whose_text_has_another_id_is_ignored(core: Core) -> None:
-    """R6: no peer can give a client another name, nor make the core fall by a text."""
+    """No peer can give a client another name, nor make the core fall by a text."""
     core.flow()
     for text in (b"impostor", b"\xff\xfe", b"x" * 70000):
         core.push(FLOWS, control_record([1, P0, text], KIND_DECLARE_NAME))
@@ -638,7 +638,7 @@ def test_a_name_whose_text_has_another_id_is_ignored(core: Core) -> None:
 
 
 def test_a_full_disk_refuses_and_the_flow_begins_again(tmp_path: Path) -> None:
-    """R7: the record that finds no room and those behind it come again in a new session, in order, none twice."""
+    """The record that finds no room and those behind it come again in a new session, in order, none twice."""
     core = Core(tmp_path, 12288)
     b = core.flow()
     core.turn()
@@ -663,7 +663,7 @@ def test_a_full_disk_refuses_and_the_flow_begins_again(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_finds_no_room_is_refused_as_a_whole(tmp_path: Path) -> None:
-    """R7: its sequences are free, so that it can be sent again."""
+    """Its sequences are free, so that it can be sent again."""
     core = Core(tmp_path, 12288)
     b = core.flow()
     core.storage.files_max = 1
@@ -674,7 +674,7 @@ def test_a_transaction_that_finds_no_room_is_refused_as_a_whole(tmp_path: Path) 
 
 
 def test_the_vector_has_the_highest_sequence_of_each_publisher(core: Core) -> None:
-    """R8 (replication.md §24.5): of any way, with the position that must be durable before it is used."""
+    """replication.md §24.5: of any way, with the position that must be durable before it is used."""
     b = core.flow()
     core.push(CLIENTS, control_record(("p1", "user"), KIND_LOGON, 3, 1))
     core.push(CLIENTS, RecordParts(b"", publisher_id=P1, sequence=6, position=ring_position(3, 1)).to_bytes())
@@ -690,7 +690,7 @@ def test_the_vector_has_the_highest_sequence_of_each_publisher(core: Core) -> No
 
 
 def test_random_bytes_never_stop_the_core(core: Core) -> None:
-    """R6: any bytes in a record's fields give a record of the log that readers understand, or end the flow."""
+    """Any bytes in a record's fields give a record of the log that readers understand, or end the flow."""
     dice = random.Random(4)
     for number in range(1, 3000):
         b, publisher = core.flow(f"amps-server: from {number}", serial=number), P0 + number

@@ -36,7 +36,7 @@ def test_later_summaries_count() -> None:
 
 
 def test_the_numbers_of_upstreams_are_never_forgotten(tmp_path: Path) -> None:
-    """R9: InactiveClientAckExpiration is for clients."""
+    """InactiveClientAckExpiration is for clients."""
     names = {2: "amps-server: from B e1 e2", 3: "amps-server", 4: "amps-server: B/queue"}
     ack = ClientsAck(names=names)
     ack.take(summary((1, 4, 100), (2, 5, 100), (3, 6, 100), (4, 7, 100), (5, 8, 300)))
