@@ -1,5 +1,7 @@
 """Groups of real instances on simulated time, network and disks, and proof that they notice missing precautions.
 
+Seeds seldom notice acknowledgements before the sync here; those of the model do (`broken_groups`).
+
 `python -m tests.simulation --groups` runs more seeds, `--trace` shows everything that happens in one.
 """
 
@@ -76,15 +78,6 @@ def _undurable_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CoreSessions, "until_durable", at_once)
 
 
-def _undurable_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
-    step: Any = Incoming.step
-
-    def step_with_written(self: Incoming, consumed: int, written: int, durable: int) -> bool:
-        return bool(step(self, consumed, written, written))
-
-    monkeypatch.setattr(Incoming, "step", step_with_written)
-
-
 def _clients_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_instance, "make_destinations", lambda config, runtime: None)
 
@@ -139,7 +132,6 @@ def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (_records_leave_undurable, 92),
         (_undurable_resume, 19),
-        (_undurable_acknowledgements, 142),
         (_clients_do_not_wait, 0),
         (_resume_ahead, 1),
         (_same_epoch_after_a_wipe, 19),
