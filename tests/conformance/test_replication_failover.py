@@ -86,7 +86,7 @@ def test_replication_19_clients_move_from_a_killed_instance(group: Instances, un
 
 
 def test_a_client_without_a_store_numbers_after_what_is_logged_only(group: Instances, unique: str) -> None:
-    """replication.md §25.36: an instance whose destination is away has more than it tells as persisted."""
+    """replication.md 25.36: an instance whose destination is away has more than it tells as persisted."""
     with Client(unique, uri(group, "A"), publish_store=MemoryPublishStore()) as client:
         client.publish("t", b"1")
         client.publish_flush(timeout=PATIENCE_S)
