@@ -34,7 +34,7 @@ def test_client_17_the_first_messages_of_readme_come_back(tmp_path: Path) -> Non
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-2:] == ['{"id":1}', '{"id":2}']
-        program = block(README, "MemoryPublishStore").replace("localhost:9007", where)
+        program = block(README, "desk-7-publisher").replace("localhost:9007", where)
         with output.open("wb") as file:
             reader = subprocess.Popen(
                 [sys.executable, "-P", "-u", "-c", program],
