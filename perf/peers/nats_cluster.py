@@ -3,6 +3,8 @@
 By default a majority has it in memory and in the page cache; with `sync_interval: always` on its disk.
 """
 
+import socket
+import time
 from collections.abc import Sequence
 
 from perf.peers.groups import ServerGroup, until_true
@@ -13,6 +15,8 @@ from perf.pump import PeerError
 
 SERVERS = 3
 ELECTION_S = 60.0
+ANSWER_S = 2.0
+REMOVAL_S = 5.0
 
 
 class NatsNode(NatsWorkQueue):
@@ -28,10 +32,16 @@ class NatsNode(NatsWorkQueue):
         config.write_text(config.read_text() + self.cluster)
         return command
 
-    def request(self, sock: object, subject: str, body: object) -> dict[str, object]:
+    def request(self, sock: socket.socket, subject: str, body: object) -> dict[str, object]:
         if isinstance(body, dict) and "num_replicas" in body:
             body = {**body, "num_replicas": SERVERS}
-        return super().request(sock, subject, body)  # type: ignore[arg-type]
+        return super().request(sock, subject, body)
+
+    def open(self) -> socket.socket:
+        """A connection; a server without a leader does not answer requests, so they are made again soon."""
+        sock = super().open()
+        sock.settimeout(ANSWER_S)
+        return sock
 
     def create(self) -> None:
         """Create the stream, and for queues the consumer."""
@@ -42,7 +52,6 @@ class NatsNode(NatsWorkQueue):
 
     def information(self) -> dict[str, object]:
         with self.open() as sock:
-            sock.settimeout(2.0)
             return self.request(sock, f"$JS.API.STREAM.INFO.{STREAM}", {})
 
 
@@ -135,6 +144,13 @@ class NatsClusterQueue(NatsCluster):
     title = "NATS JetStream work queue, 3 replicas (default, not synced)"
     retention = "workqueue"
     pace = 40_000
+
+    def left(self) -> int:
+        """The replicas remove messages a moment after the acknowledgement is confirmed."""
+        deadline = time.monotonic() + REMOVAL_S
+        while (left := super().left()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
 
 
 class NatsClusterQueueSynced(NatsClusterQueue):

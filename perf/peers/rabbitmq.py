@@ -203,14 +203,6 @@ class RabbitMqClassic(QueuePeer):
     pace = 30_000
     queue_type = b"classic"
     start_limit_s = 120.0
-    node_name = "bench@localhost"
-    configuration = ""
-    """Further lines of the configuration file."""
-    mapper_port = 0
-    """The port of the port mapper; 0: a free one."""
-    distribution_port = 0
-    shares_mapper = False
-    """True: another server starts the port mapper."""
 
     def version(self) -> str:
         if not SERVER.exists() or not shutil.which("epmd"):
@@ -219,36 +211,27 @@ class RabbitMqClassic(QueuePeer):
         found = subprocess.run(asked, capture_output=True, text=True)
         return f"rabbitmq-server {found.stdout.split('-')[0] or 'unknown'}"
 
-    def environment(self) -> list[str]:
-        """The variables of the server and of its tools, as arguments of `env`."""
+    def command(self) -> list[str]:
+        """The command of a process that becomes the server, with the port mapper as its child."""
+        config = self.directory / "rabbitmq.conf"
+        config.write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\nlog.console = true\nlog.file = false\n")
+        mapper_port = free_port()
         environment = {
             "HOME": self.directory,
-            "ERL_EPMD_PORT": self.mapper_port,
+            "ERL_EPMD_PORT": mapper_port,
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-            "RABBITMQ_CONFIG_FILE": self.directory / "rabbitmq.conf",
+            "RABBITMQ_CONFIG_FILE": config,
             "RABBITMQ_ENABLED_PLUGINS_FILE": self.directory / "plugins",
-            "RABBITMQ_NODENAME": self.node_name,
-            "RABBITMQ_DIST_PORT": self.distribution_port,
+            "RABBITMQ_NODENAME": "bench@localhost",
+            "RABBITMQ_DIST_PORT": free_port(),
             "RABBITMQ_MNESIA_BASE": self.directory / "mnesia",
             "RABBITMQ_LOG_BASE": self.directory / "log",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
             "RUNNING_UNDER_SYSTEMD": "true",  # the script becomes the server, no process waits for it
         }
-        return [f"{name}={value}" for name, value in environment.items()]
-
-    def command(self) -> list[str]:
-        """The command of a process that becomes the server, with the port mapper as its child."""
-        config = self.directory / "rabbitmq.conf"
-        config.write_text(
-            f"listeners.tcp.1 = 127.0.0.1:{self.port}\nlog.console = true\nlog.file = false\n{self.configuration}"
-        )
-        self.distribution_port = free_port()
-        if self.shares_mapper:
-            mapper = f"until epmd -port {self.mapper_port} -names >/dev/null 2>&1; do sleep 0.1; done"
-        else:
-            self.mapper_port = self.mapper_port or free_port()
-            mapper = f"epmd -address 127.0.0.1 -port {self.mapper_port} &"
-        return ["env", *self.environment(), "sh", "-c", f"{mapper}\nexec {SERVER}"]
+        assignments = [f"{name}={value}" for name, value in environment.items()]
+        script = f"epmd -address 127.0.0.1 -port {mapper_port} & exec {SERVER}"
+        return ["env", *assignments, "sh", "-c", script]
 
     def prepare(self) -> None:
         channel = Channel(self.port)

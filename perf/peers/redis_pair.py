@@ -8,16 +8,27 @@ batches meanwhile.
 import re
 from collections.abc import Sequence
 
-from perf.consuming import Consumer
+from perf.consuming import Consumer, Demand
 from perf.load import in_batches
 from perf.peers.groups import ServerGroup, until_true
 from perf.peers.redis import RedisEverySecond, encode
-from perf.peers.redis_group import RedisGroup
+from perf.peers.redis_group import COUNT, GroupConsumer, RedisGroup
 from perf.peers.server import ServerPeer
 from perf.pump import Lane, PeerError, connect, receive_exactly_until
 
 BATCH = 500
 WAIT = encode(b"WAIT", b"1", b"0")
+
+
+class WaitingConsumer(GroupConsumer):
+    """Its last acknowledgement is confirmed when the replica has it, too."""
+
+    def ask_for_confirmation(self) -> None:
+        self.outgoing += WAIT
+
+    def is_confirmed(self) -> bool:
+        """WAIT is answered with the number of replicas, which is one."""
+        return self.counted + sum(map(int, COUNT.findall(self.rest))) == 2 * self.acknowledged + 1
 
 
 class RedisNode(RedisGroup):
@@ -34,6 +45,10 @@ class RedisNode(RedisGroup):
             lines.append(f"replicaof 127.0.0.1 {self.of_port}")
         config.write_text(config.read_text() + "\n".join(lines) + "\n")
         return command
+
+    def consumers(self, count: int, messages: int) -> Sequence[Consumer]:
+        demand = Demand(messages)
+        return [WaitingConsumer(connect(self.port), number, demand) for number in range(count)]
 
     def count(self) -> int:
         """The number of entries of the stream; -1 while the server reads a copy of the primary's data."""
@@ -95,9 +110,6 @@ class RedisPair(ServerGroup):
             Lane(lane.sock, in_batches(lane.load, BATCH, WAIT), count_waits, max(1, lane.window // BATCH))
             for lane in lanes
         ]
-
-    def consumers(self, count: int, messages: int) -> Sequence[Consumer]:
-        return self._queue().consumers(count, messages)
 
     def stored_copies(self, messages: int) -> int:
         found = 0

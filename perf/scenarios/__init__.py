@@ -25,6 +25,7 @@ from perf.scenarios.queue_transactions import QueueTransactions
 from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
 from perf.scenarios.replicate_persist import ReplicatePersist
+from perf.scenarios.replicate_queue import ReplicateQueue
 from perf.scenarios.spark_read import SparkReadScenario
 
 SCENARIOS: dict[str, Scenario[Any]] = {
@@ -51,6 +52,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         ClientStore(),
         EmbeddedStart(),
         ReplicatePersist(),
+        ReplicateQueue(),
         SparkReadScenario(),
         ClientPublish(),
         ClientLive(),

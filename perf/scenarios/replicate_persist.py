@@ -15,7 +15,6 @@ from perf.peers.amps import AmpsPeer
 from perf.peers.amps_pair import AmpsPair
 from perf.peers.groups import ServerGroup
 from perf.peers.nats_cluster import NatsCluster, NatsClusterSynced
-from perf.peers.rabbitmq_cluster import RabbitMqCluster
 from perf.peers.redis_pair import RedisPair, RedisPairEverySecond
 from perf.peers.server import ServerPeer
 from perf.pump import PeerError, pump
@@ -25,6 +24,14 @@ DEFAULT_MESSAGES = 2_000_000
 DEFAULT_LIMIT_S = 10.0
 WARM_UP_MESSAGES = 20_000
 WARM_UP_S = 2.0
+COLUMNS = (
+    "peer",
+    "messages/s",
+    "ratio",
+    "of this server alone",
+    "server CPU µs/message",
+    "slowest … fastest run",
+)
 
 
 class ReplicatePersist(ServerScenario):
@@ -37,7 +44,6 @@ class ReplicatePersist(ServerScenario):
         NatsClusterSynced(),
         RedisPair(),
         RedisPairEverySecond(),
-        RabbitMqCluster(),
     )
 
     def measure_server(self, server: ServerPeer, settings: Settings) -> Measurement:
@@ -66,23 +72,28 @@ class ReplicatePersist(ServerScenario):
     def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
         most = max(run.messages for result in results for run in result.runs)
         limit_s = settings.seconds or DEFAULT_LIMIT_S
-        single = next((result for result in results if result.peer.name == AmpsPeer.name), None)
         return tables.lines(
             f"**{self.name}** ({PAYLOAD_BYTES}-byte payloads, {most:,} messages, at most {limit_s:g} s,"
             f" {settings.connections} connections, median of {settings.repetitions})",
-            ["peer", "messages/s", "ratio", "of this server alone", "server CPU µs/message", "slowest … fastest run"],
-            [
-                [
-                    result.peer.title,
-                    f"{result.median('messages_per_s'):,.0f}",
-                    tables.ratio(results, result, "messages_per_s", True),
-                    share(result, single),
-                    f"{result.cpu_per_message_us:.2f}",
-                    tables.extremes(result, "messages_per_s"),
-                ]
-                for result in results
-            ],
+            COLUMNS,
+            rows(results, AmpsPeer.name),
         )
+
+
+def rows(results: Sequence[PeerResult], alone: str) -> list[list[str]]:
+    """A row per peer; `alone` is the name of this server without replication."""
+    single = next((result for result in results if result.peer.name == alone), None)
+    return [
+        [
+            result.peer.title,
+            f"{result.median('messages_per_s'):,.0f}",
+            tables.ratio(results, result, "messages_per_s", True),
+            share(result, single),
+            f"{result.cpu_per_message_us:.2f}",
+            tables.extremes(result, "messages_per_s"),
+        ]
+        for result in results
+    ]
 
 
 def share(result: PeerResult, single: PeerResult | None) -> str:
