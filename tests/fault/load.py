@@ -37,6 +37,7 @@ class Participant(threading.Thread):
     def run(self) -> None:
         while not self._stopping.is_set():
             try:
+                self._server = self.next_server()
                 with RawClient.tcp(self._server.port(), timeout_s=SESSION_TIMEOUT_S) as client:
                     self.session(client)
             except AssertionError as failure:
@@ -46,6 +47,10 @@ class Participant(threading.Thread):
                 self._stopping.wait(RETRY_S)
             except OSError:
                 self._stopping.wait(RETRY_S)
+
+    def next_server(self) -> ServerProcess:
+        """The server for the next connection."""
+        return self._server
 
     def session(self, client: RawClient) -> None:
         raise NotImplementedError
@@ -58,8 +63,9 @@ class Participant(threading.Thread):
 
 
 class Publisher(Participant):
-    """Numbers its messages 1, 2, 3, … and keeps at most WINDOW of them unacknowledged."""
+    """Numbers its messages 1, 2, 3, … and keeps at most `window` of them unacknowledged."""
 
+    window = WINDOW
     may_be_refused = False
 
     def __init__(
@@ -77,21 +83,25 @@ class Publisher(Participant):
         self._largest_bytes = largest_bytes
 
     def session(self, client: RawClient) -> None:
-        promised = self.acknowledged
-        known = client.logon(self.name, o="ack_conflation=5ms")["s"]
-        assert isinstance(known, int)
-        assert known >= promised, f"{self.name}: {promised} was acknowledged, the logon says {known}"
+        sent = self._log_on(client)
         self.connections += 1
-        self.acknowledged = known
-        sent = known
         while not self._stopping.is_set():
             burst = bytearray()
-            while sent - self.acknowledged < WINDOW and len(burst) < 100_000:
+            while sent - self.acknowledged < self.window and len(burst) < 100_000:
                 sent += 1
                 burst += frame({"c": "p", "t": self.topic, "s": sent, "a": "persisted"}, self._body(sent))
             if burst:
                 client.send_bytes(burst)
             self._take_acks(client)
+
+    def _log_on(self, client: RawClient) -> int:
+        """Return the number of the message behind which to resume."""
+        promised = self.acknowledged
+        known = client.logon(self.name, o="ack_conflation=5ms")["s"]
+        assert isinstance(known, int)
+        assert known >= promised, f"{self.name}: {promised} was acknowledged, the logon says {known}"
+        self.acknowledged = known
+        return known
 
     def wait_for_progress(self, messages: int = 1) -> None:
         """Wait until that number of further messages is acknowledged."""
