@@ -1,7 +1,8 @@
 """Random deaths without a fixed end: `python -m tests.fault --minutes N`. Every seed is printed before it runs.
 
 Without an option, the server's processes die or freeze under load. With `--applications`, applications that use the
-client library with stores in files are killed, too.
+client library with stores in files are killed, too. With `--replicated`, instances that replicate to each other, and
+the network between them, have faults.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import traceback
 from pathlib import Path
 
 from tests.fault.application_storm import application_storm
+from tests.fault.replicated_storm import group_storm, make_group
 from tests.fault.storm import LOGGED, storm
 from tests.support.server import ServerProcess
 
@@ -29,6 +31,7 @@ def main() -> int:
     parser.add_argument(
         "--applications", action="store_true", help="kill applications, and the server with them"
     )
+    parser.add_argument("--replicated", action="store_true", help="faults of a pair or a triangle of instances")
     options = parser.parse_args()
     end_s = time.monotonic() + options.minutes * 60
     failed: list[int] = []
@@ -37,7 +40,11 @@ def main() -> int:
         seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
         count += 1
         print(f"seed {seed}", flush=True)
-        if not run(seed, options.strikes, options.applications):
+        if options.replicated:
+            succeeded = run_group(seed, options.strikes)
+        else:
+            succeeded = run(seed, options.strikes, options.applications)
+        if not succeeded:
             failed.append(seed)
     print(f"{count} seeds, {len(failed)} failed {failed}")
     return 1 if failed else 0
@@ -67,6 +74,25 @@ def run(seed: int, strikes: int, applications: bool) -> bool:
             return False
         finally:
             server.close()
+    return True
+
+
+def run_group(seed: int, strikes: int) -> bool:
+    """Run one storm on a pair or a triangle. Return False if a check fails; the logs are printed then."""
+    names = random.Random(seed).choice(["AB", "ABC"])
+    with tempfile.TemporaryDirectory(prefix="fault-") as directory:
+        group = make_group(Path(directory), len(names))
+        try:
+            group.start()
+            group_storm(group, names, seed, [None] * strikes)
+            group.stop()
+        except Exception:
+            traceback.print_exc()
+            for name in names:
+                print(f"--- {name}", group[name].excerpt(100), sep="\n", flush=True)
+            return False
+        finally:
+            group.close()
     return True
 
 
