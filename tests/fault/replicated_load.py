@@ -59,7 +59,7 @@ class Mover(Participant):
 class MovingPublisher(Publisher):
     """A publisher that moves with its store. All destinations must be sync and never be downgraded."""
 
-    window = 50
+    window = 20
 
     def __init__(self, servers: Sequence[ServerProcess], name: str, topic: str, seed: int) -> None:
         super().__init__(servers[0], name, topic, seed, LARGEST_BYTES)
