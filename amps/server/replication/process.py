@@ -166,8 +166,15 @@ class ReplicationProcess:
             except OSError:
                 data = b""
             if not data:
-                os._exit(0)
+                self._end_alone()
             self._heard(*msgpack.unpackb(data))
+
+    def _end_alone(self) -> None:
+        """End without the supervisor, which would have told the core. The core waits for processes that seem alive."""
+        assert self._runtime.replication_index is not None
+        self._runtime.control.set_transport_alive(self._runtime.replication_index, False)
+        self._runtime.core_wake_up.send()
+        os._exit(0)
 
     def _heard(self, what: str, *rest: Any) -> None:
         if what == "drain":
