@@ -36,7 +36,8 @@ cdef inline bint holds(SourceFlow self, uint64_t txid) noexcept:
 cdef bint take_acks(SourceFlow self, TxidSet acks) except -1:
     """Count an acknowledgement. True: it says more than the last one."""
     if acks.through < self.acks.through:
-        return False
+        # After a restart a sink no longer knows what it dropped as duplicates. It may hold more of the rest than before.
+        acks = self.acks.joined(acks)
     if acks.is_equal(self.acks):
         return False
     self.acks = acks
@@ -45,16 +46,20 @@ cdef bint take_acks(SourceFlow self, TxidSet acks) except -1:
 
 
 cdef int clear_sent(SourceFlow self) except -1:
-    """If everything that was sent is acknowledged, so is everything that was passed over."""
+    """Count what was passed over behind the last record that the sink has taken: it has that from elsewhere, durably.
+
+    Such a record would be a duplicate there, which waits for nothing (replication.md §24.7). If it waited for the
+    exceptions, instances could wait for each other in a circle.
+    """
     cdef uint64_t position
+    if self.connected and self.acks.through >= self.sent_txid and self.passed_txid > self.acks.through:
+        self.acks = self.acks.with_through(self.passed_txid)
     if self.acks.lowest_missing() - 1 > self.cleared_txid:
         self.cleared_txid = self.acks.lowest_missing() - 1
     if self.connected and self.acks.lowest_missing() > self.sent_txid:
         position = self.send_position()
         if position > self.cleared_position:
             self.cleared_position = position
-        if self.passed_txid > self.cleared_txid:
-            self.cleared_txid = self.passed_txid
     return 0
 
 

@@ -143,6 +143,33 @@ cdef class TxidSet:
                 return False
             at += 1
 
+    cdef TxidSet with_through(self, uint64_t through):
+        """The same exceptions, up to another id behind them."""
+        cdef TxidSet made = TxidSet(through)
+        cdef uint32_t at
+        for at in range(self.count):
+            made.except_range(self.ranges[at].first, self.ranges[at].last)
+        return made
+
+    cdef TxidSet joined(self, TxidSet other):
+        """All ids that are in this set, or in another one that does not reach further."""
+        cdef TxidSet made = TxidSet(self.through)
+        cdef TxidRange mine
+        cdef uint32_t at
+        cdef uint32_t theirs = 0
+        cdef uint32_t next_
+        for at in range(self.count):
+            mine = self.ranges[at]
+            while theirs < other.count and other.ranges[theirs].last < mine.first:
+                theirs += 1
+            next_ = theirs
+            while next_ < other.count and other.ranges[next_].first <= mine.last:
+                made.except_range(max(mine.first, other.ranges[next_].first), min(mine.last, other.ranges[next_].last))
+                next_ += 1
+            if mine.last > other.through:
+                made.except_range(max(mine.first, other.through + 1), mine.last)
+        return made
+
     def covers(self, uint64_t first, uint64_t last):
         """Whether the set has all ids of a range, both ends included."""
         return self.holds_all(first, last)

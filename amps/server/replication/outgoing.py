@@ -190,6 +190,7 @@ class Outgoing:
         destination, channel = self._destination, self._channel
         source = destination.source
         durable = self._around.durable()
+        before = source.sent_position
         try:
             made = [
                 frames.encode(kind, payload, channel.stream, self._compression)
@@ -197,6 +198,8 @@ class Outgoing:
             ]
         except LOG_PROBLEMS as problem:
             raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
+        if not made and source.sent_position > before:
+            self._around.schedule()  # no acknowledgement will come for what was passed over
         if not made and source.window > 0 and source.sent_position < durable:
             self._link.wake()  # the batch had only records that do not go there
         if destination.is_sync != self._last_sync:

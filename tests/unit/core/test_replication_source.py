@@ -536,3 +536,67 @@ def test_a_flow_reads_compressed_journals(tmp_path: Path) -> None:
     assert [one.txid for one in records_in(send_all(flow, log, 700)) if one.kind != KIND_TRANSACTION] == list(
         range(1, 55)
     )
+
+
+def test_a_restarted_sink_ends_exceptions_though_it_knows_less(tmp_path: Path) -> None:
+    """Duplicates leave nothing in the sink's log: after a restart its acknowledgements may end before earlier ones."""
+    log = GrowingLog(tmp_path)
+    table = PendingTable()
+    flow = flow_over(log, table)
+    for client in "pqr":
+        log.append(client, 1)
+    connect(flow, log)
+    send_all(flow, log)
+    assert flow.ack(TxidSet(3, [(1, 2)]))
+    flow.end()
+    connect(flow, log, 2, struct.pack("<QQ", publisher_id("r"), 1))
+    assert send_all(flow, log) == []
+    assert flow.ack(TxidSet(2, [(2, 2)]))
+    assert flow.follow_acks(ALL)
+    assert [flow.is_acked(txid) for txid in (1, 2, 3)] == [True, False, True]
+    assert flow.ack(TxidSet(2))
+    assert flow.follow_acks(ALL)
+    assert flow.acked_position == log.position
+
+
+def test_what_was_passed_over_waits_for_no_exception(tmp_path: Path) -> None:
+    """replication.md §24.7: instances of a ring whose records wait for each other would wait for ever."""
+    log = GrowingLog(tmp_path)
+    table = PendingTable()
+    flow = flow_over(log, table)
+    first = log.append("p", 1)
+    second = log.append("q", 1)
+    flow.scan(log.position, ALL)
+    connect(flow, log, 1, struct.pack("<QQ", publisher_id("q"), 1))
+    assert send_all(flow, log) == []
+    assert not flow.is_acked(2), "the sink has not said yet that it has what was sent before"
+    assert flow.ack(TxidSet(1, [(1, 1)]))
+    assert flow.follow_acks(ALL)
+    assert flow.is_acked(2)
+    assert flow.acked_position == first.parts.position
+    assert table.is_pending(publisher_id("p"), log.position, flow.acked_position)[0]
+    assert not table.is_pending(publisher_id("q"), second.parts.position + 1, flow.acked_position)[0]
+
+
+@given(
+    through=st.integers(0, 12),
+    held=st.sets(st.integers(1, 12)),
+    later=st.sets(st.integers(1, 12)),
+    shorter=st.integers(0, 12),
+)
+def test_acknowledged_stays_acknowledged(
+    tmp_path_factory: pytest.TempPathFactory, through: int, held: set[int], later: set[int], shorter: int
+) -> None:
+    """Of two acknowledgements of which the second one ends earlier, what one of them has counts."""
+    log = GrowingLog(tmp_path_factory.mktemp("log"))
+    for sequence in range(1, 13):
+        log.append("p", sequence)
+    flow = flow_over(log)
+    connect(flow, log)
+    send_all(flow, log)
+    shorter = min(shorter, through)
+    flow.ack(TxidSet(through, [(one, one) for one in range(1, through + 1) if one not in held]))
+    flow.ack(TxidSet(shorter, [(one, one) for one in range(1, shorter + 1) if one not in later]))
+    if shorter < through:
+        expected = {one for one in held if one <= through} | {one for one in later if one <= shorter}
+        assert {one for one in range(1, 13) if flow.is_acked(one)} == expected
