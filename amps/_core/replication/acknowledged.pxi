@@ -36,7 +36,7 @@ cdef inline bint holds(SourceFlow self, uint64_t txid) noexcept:
 cdef bint take_acks(SourceFlow self, TxidSet acks) except -1:
     """Count an acknowledgement. True: it says more than the last one."""
     if acks.through < self.acks.through:
-        # After a restart a sink no longer knows what it dropped as duplicates. It may hold more of the rest than before.
+        # A restarted sink no longer knows what it dropped as duplicates. It may hold more of the rest than before.
         acks = self.acks.joined(acks)
     if acks.is_equal(self.acks):
         return False
