@@ -18,8 +18,16 @@ from tests.support.server import ServerProcess, wait_until
 
 WINDOW = 150
 RETRY_S = 0.02
+LOOK_MS = 50
 SESSION_TIMEOUT_S = 30.0
 PATIENCE_S = 60.0
+
+
+def _has_input(client: RawClient) -> bool:
+    """Wait a moment for input. `select.select` takes only low file numbers; a run of many tests has higher ones."""
+    poll = select.poll()
+    poll.register(client.socket, select.POLLIN)
+    return bool(poll.poll(LOOK_MS))
 
 
 class Participant(threading.Thread):
@@ -120,7 +128,7 @@ class Publisher(Participant):
         return self.store[number - 1]
 
     def _take_acks(self, client: RawClient) -> None:
-        if not select.select([client.socket], [], [], 0.05)[0]:
+        if not _has_input(client):
             return
         message = client.receive()
         covered = message.get("s")
@@ -149,7 +157,7 @@ class Subscriber(Participant):
         client.send({"c": "subscribe", "t": self._topic, "bm": start, "sub_id": "s"})
         self.connections += 1
         while not self._stopping.is_set():
-            if not select.select([client.socket], [], [], 0.05)[0]:
+            if not _has_input(client):
                 continue
             message = client.receive()
             assert message.command == "p", f"{self.name} got {message.header}"
