@@ -53,11 +53,11 @@ def test_queues_of_each_kind_deliver(start_server: StartServer, peers: Peers, ki
 
 def test_queues_of_another_owner_are_refused(make_server: StartServer) -> None:
     """queues.md §24, 23: the server does not check whether that instance exists. Without replication it would deliver
-    messages that belong to the other instance, so such queues are not supported yet.
+    messages that belong to the other instance, so such a queue needs replication.
     """
     queue = queue_xml("Q", "T", kind="GroupLocalQueue", InitialOwner="no-such-instance")
     said = make_server(**options(queue)).start_refused()
-    assert "InitialOwner: not supported yet: queues that another instance owns" in said
+    assert "InitialOwner: 'no-such-instance' owns new messages of the queue, but this instance replicates" in said
 
 
 @pytest.mark.parametrize("command", ["delta_subscribe", "sow_and_delta_subscribe"])

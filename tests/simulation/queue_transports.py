@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from amps._core.values.value import publisher_id
@@ -94,6 +95,8 @@ class Answers:
 
     shown_name = ""
     logged_sequence = 0
+    publisher_id = 0
+    persisted = SimpleNamespace(destinations=None)  # nothing is replicated
 
     def __init__(self, session: Session) -> None:
         self._wire = session.wire

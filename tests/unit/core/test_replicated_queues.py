@@ -130,7 +130,7 @@ def bookmarks(*messages: tuple[int, int]) -> bytes:
 
 
 def test_the_first_instance_of_the_path_owns_a_message(core: Queued) -> None:
-    """§24.8: epoch 0; the first hop of the path, or this instance for a direct publish."""
+    """replication.md §24.8: epoch 0; the first hop of the path, or this instance for a direct publish."""
     core.log_on()
     core.publish(1)
     upstream = core.flow(path="B\tG\teb")
@@ -166,7 +166,7 @@ def test_positions_in_the_log_are_those_of_this_instance(core: Queued) -> None:
 
 
 def test_a_grant_is_one_record_that_others_get(core: Queued) -> None:
-    """§24.8: publisher `amps-server: <instance>/queue`, the transaction id as sequence, one record for all messages."""
+    """replication.md §24.8: publisher `amps-server: <instance>/queue`, one record for all messages of a grant."""
     core.log_on()
     for sequence in (1, 2, 3):
         core.publish(sequence)
@@ -185,7 +185,7 @@ def test_a_grant_is_one_record_that_others_get(core: Queued) -> None:
 
 
 def test_a_transfer_from_another_instance(core: Queued) -> None:
-    """§24.8: it has its effect here; the higher epoch wins, whatever the order."""
+    """replication.md §24.8: it has its effect here; the higher epoch wins, whatever the order."""
     upstream = core.flow()
     core.send(upstream, 10, 99, 1)
     core.send(upstream, 11, 55, 1, transfer([(99, 1, 2)], b"C\tM"), kind=6, topic_id=2)
@@ -207,7 +207,7 @@ def test_a_transfer_without_sound_names_is_malformed(core: Queued, names: bytes)
 
 
 def test_a_request_is_sent_when_its_owner_can_be_reached(core: Queued) -> None:
-    """§14.2; 25.79: no request is made before."""
+    """replication.md §14.2, 25.79: no request is made before."""
     upstream = core.flow()
     core.send(upstream, 10, 99, 1)
     core.log_on("c")
