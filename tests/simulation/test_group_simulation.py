@@ -72,12 +72,6 @@ def _records_leave_undurable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replication, "durable", lambda self: self._runtime.control.watermarks()[0])
 
 
-def _undurable_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def at_once(self: CoreSessions, position: int) -> None: ...
-
-    monkeypatch.setattr(CoreSessions, "until_durable", at_once)
-
-
 def _clients_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_instance, "make_destinations", lambda config, runtime: None)
 
@@ -131,7 +125,6 @@ def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
     ("mutate", "hint"),
     [
         (_records_leave_undurable, 92),
-        (_undurable_resume, 19),
         (_clients_do_not_wait, 0),
         (_resume_ahead, 1),
         (_same_epoch_after_a_wipe, 19),
