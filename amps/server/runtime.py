@@ -113,6 +113,10 @@ class WakeUp:
         except BlockingIOError:
             return
 
+    def close(self) -> None:
+        """Close the descriptor. No process may use it any more."""
+        os.close(self.fd)
+
 
 def discard_waiting(channel: socket.socket) -> None:
     """Read and discard the contents of a channel, whose receiver has ended."""

@@ -276,6 +276,7 @@ class GroupInstance:
         self.loop: SimulatedLoop | None = None
         self.replication: Replication | None = None
         self.retired: list[tuple[SimulatedLoop, Replication]] = []
+        self._wake_ups: list[WakeUp] = []
         self.failures: list[str] = []
 
     @property
@@ -295,6 +296,7 @@ class GroupInstance:
         self.runtime = GroupRuntime(
             self._directory / f"run-{self._runs}", self._ring_bytes, modes, self.clock
         )
+        self._wake_ups.append(self.runtime.replication_wake_up)
         self.supervisor = SimulatedSupervisor()
         self.core = Core(
             self.config,
@@ -429,6 +431,9 @@ class GroupInstance:
                 loop.run_some(1000)
                 loop.close()
         self.retired.clear()
+        for wake_up in self._wake_ups:
+            wake_up.close()
+        self._wake_ups.clear()
 
     # Steps
 
