@@ -12,9 +12,9 @@ from amps.same_host import send_unpaced
 from amps.server import remedies
 from amps.server.eventlog import EventLog
 from amps.server.replication.link import Reader, Writer
+from amps.server.replication.streams import Stream
 from amps.server.shared.listeners import limit_versions
 
-BUFFER_BYTES = 1 << 20
 TLS_HANDSHAKE_S = 10.0
 ACCEPTED_PER_WAKE_MAX = 16
 RETRY_S = 1.0
@@ -63,14 +63,15 @@ async def connect(
     found = sorted(found, key=lambda each: each[0] != preferred)
     problem: OSError = OSError(f"{host} has no address")
     for family, _, _, _, address in dict.fromkeys(found):
+        stream = Stream()
         connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             connection.setblocking(False)
             await loop.sock_connect(connection, address)
             send_unpaced(connection)
-            reader, writer = await asyncio.open_connection(
+            await loop.create_connection(
+                _always(stream),
                 sock=connection,
-                limit=BUFFER_BYTES,
                 ssl=tls,
                 server_hostname=host if tls is not None else None,
                 ssl_handshake_timeout=TLS_HANDSHAKE_S if tls is not None else None,
@@ -82,8 +83,13 @@ async def connect(
             connection.close()
             raise
         else:
-            return reader, writer, shown(address)
+            return stream, stream, shown(address)
     raise problem
+
+
+def _always(stream: Stream) -> Callable[[], Stream]:
+    """A factory for the loop. What the loop returns is another object with TLS: the protocol of the TLS layer."""
+    return lambda: stream
 
 
 def shown(address: tuple[object, ...] | str) -> str:
@@ -163,11 +169,10 @@ class Accepting:
 
     async def _make(self, accepted: socket.socket, address: str) -> None:
         loop = self._loop
-        reader = asyncio.StreamReader(limit=BUFFER_BYTES, loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        stream = Stream()
         try:
-            transport, _ = await loop.connect_accepted_socket(
-                lambda: protocol,
+            await loop.connect_accepted_socket(
+                _always(stream),
                 accepted,
                 ssl=self._tls,
                 ssl_handshake_timeout=TLS_HANDSHAKE_S if self._tls is not None else None,
@@ -177,4 +182,4 @@ class Accepting:
             self._log.log("11-0002", transport=self._name, address=address, reason=reason)
             accepted.close()
             return
-        self._accept(reader, asyncio.StreamWriter(transport, protocol, reader, loop), address)
+        self._accept(stream, stream, address)

@@ -9,6 +9,7 @@ import importlib
 import json
 import struct
 import zlib
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +21,8 @@ STRANGER_FRAME_BYTES_MAX = 64 << 10
 """The same before the logon."""
 CONTROL_BYTES_MAX = 16 << 20
 """Longest JSON of a control frame; that of a CONFIG with many topics."""
+JOINED_BYTES = 4096
+"""Shorter pieces of what is received are joined."""
 COMPRESSED_BYTES_MIN = 512
 """Shorter payloads are sent as they are."""
 
@@ -103,6 +106,13 @@ class Frame(NamedTuple):
 
 def encode(kind: int, payload: bytes = b"", stream: int = 0, compression: Algorithm | None = None) -> bytes:
     """One frame. With `compression`, the payload is compressed if that makes it shorter."""
+    return b"".join(encode_parts(kind, payload, stream, compression))
+
+
+def encode_parts(
+    kind: int, payload: bytes, stream: int = 0, compression: Algorithm | None = None
+) -> tuple[bytes, bytes]:
+    """As `encode`, in two parts that follow each other: so a long payload need not be copied."""
     flags = FLAG_STREAM_1 if stream else 0
     if compression is not None and len(payload) >= COMPRESSED_BYTES_MIN:
         packed = _COMPRESSION_HEAD.pack(_ALGORITHM_BYTES[compression], len(payload)) + _compressed(
@@ -110,7 +120,7 @@ def encode(kind: int, payload: bytes = b"", stream: int = 0, compression: Algori
         )
         if len(packed) < len(payload):
             payload, flags = packed, flags | FLAG_COMPRESSED
-    return _HEAD.pack(len(payload) + 2, kind, flags) + payload
+    return _HEAD.pack(len(payload) + 2, kind, flags), payload
 
 
 def encode_json(kind: int, content: Mapping[str, Any], stream: int = 0) -> bytes:
@@ -131,40 +141,67 @@ class Parser:
 
     def __init__(self) -> None:
         self.bytes_max = STRANGER_FRAME_BYTES_MAX
-        self._buffer = bytearray()
+        self._pieces: deque[bytes] = deque()
         self._at = 0
+        """Offset in the first piece."""
+        self._held_bytes = 0
+        self._length = 0
+        """Length field of the next frame; 0: it was not read yet."""
+        self._head: tuple[int, int] | None = None
+        """Type and flags of the next frame, behind its length."""
 
     def feed(self, data: bytes) -> None:
         """Append received bytes."""
-        if self._at:
-            del self._buffer[: self._at]
-            self._at = 0
-        self._buffer += data
+        pieces = self._pieces
+        if pieces and len(data) < JOINED_BYTES and len(pieces[-1]) < JOINED_BYTES:
+            # Many small pieces would take many times their length in memory.
+            pieces[-1] += data
+        else:
+            pieces.append(data)
+        self._held_bytes += len(data)
 
     def next(self) -> Frame | None:
         """The next frame, None if it is not complete. Raises ProtocolError."""
-        buffer, at = self._buffer, self._at
-        if len(buffer) - at < LENGTH_BYTES:
+        if not self._length:
+            if self._held_bytes < LENGTH_BYTES:
+                return None
+            self._length = int.from_bytes(self._take(LENGTH_BYTES), "big")
+            if self._length < 2 or self._length > self.bytes_max:
+                raise ProtocolError(f"a frame of {self._length} bytes, allowed are 2 to {self.bytes_max}")
+        if self._head is None:
+            if self._held_bytes < HEAD_BYTES - LENGTH_BYTES:
+                return None
+            kind, flags = self._take(HEAD_BYTES - LENGTH_BYTES)
+            if flags & ~_FLAGS:
+                raise ProtocolError(f"unknown flags {flags:02X} in a frame of type {kind:02X}")
+            self._head = kind, flags
+        payload_bytes = self._length - (HEAD_BYTES - LENGTH_BYTES)
+        if self._held_bytes < payload_bytes:
             return None
-        length = int.from_bytes(buffer[at : at + LENGTH_BYTES], "big")
-        if length < 2 or length > self.bytes_max:
-            raise ProtocolError(f"a frame of {length} bytes, allowed are 2 to {self.bytes_max}")
-        if len(buffer) - at < HEAD_BYTES:
-            return None
-        _, kind, flags = _HEAD.unpack_from(buffer, at)
-        if flags & ~_FLAGS:
-            raise ProtocolError(f"unknown flags {flags:02X} in a frame of type {kind:02X}")
-        end = at + LENGTH_BYTES + length
-        if len(buffer) < end:
-            return None
-        self._at = end
-        with memoryview(buffer) as view:
-            payload = bytes(view[at + HEAD_BYTES : end])
+        kind, flags = self._head
+        payload = self._take(payload_bytes)
+        self._length, self._head = 0, None
         if flags & FLAG_COMPRESSED:
             if kind in (HELLO, HELLO_ACK):
                 raise ProtocolError("a compressed HELLO")
             payload = decompressed(payload, self.bytes_max)
         return Frame(kind, 1 if flags & FLAG_STREAM_1 else 0, payload)
+
+    def _take(self, count: int) -> bytes:
+        """Remove so many bytes, which are there."""
+        parts: list[memoryview] = []
+        left = count
+        while left:
+            first = self._pieces[0]
+            part = memoryview(first)[self._at : self._at + left]
+            parts.append(part)
+            left -= len(part)
+            self._at += len(part)
+            if self._at == len(first):
+                self._pieces.popleft()
+                self._at = 0
+        self._held_bytes -= count
+        return b"".join(parts)
 
 
 # --- compression ------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Channel:
         self.handler: Callable[[Frame], Awaitable[None]] | None = None
         """Gets the frames of a running flow."""
         self.produce: Callable[[], Iterable[bytes]] | None = None
-        """Returns frames to be sent, about a megabyte at most; none if there is nothing to send now."""
+        """Returns frames to be sent, in parts, about a megabyte at most; none if there is nothing to send now."""
         self._inbox: Frame | None = None
         self._taken: asyncio.Future[None] | None = None
         self._waiter: asyncio.Future[None] | None = None

@@ -193,8 +193,9 @@ class Outgoing:
         before = source.sent_position
         try:
             made = [
-                frames.encode(kind, payload, channel.stream, self._compression)
+                part
                 for kind, payload in source.fill(durable, BATCH_BYTES)
+                for part in frames.encode_parts(kind, payload, channel.stream, self._compression)
             ]
         except LOG_PROBLEMS as problem:
             raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
