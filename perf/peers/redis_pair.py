@@ -16,7 +16,7 @@ from perf.peers.redis_group import COUNT, GroupConsumer, RedisGroup
 from perf.peers.server import ServerPeer
 from perf.pump import Lane, PeerError, connect, receive_exactly_until
 
-BATCH = 500
+BATCH = 8_000
 WAIT = encode(b"WAIT", b"1", b"0")
 
 
@@ -69,7 +69,7 @@ def count_waits(received: memoryview) -> int:
 class RedisPair(ServerGroup):
     name = "redis-pair-always"
     title = "Redis with WAIT 1 (appendfsync always on both)"
-    window = RedisEverySecond.window
+    window = 64_000
     batch = BATCH
     pace = 60_000
     fsync = "always"
@@ -107,7 +107,12 @@ class RedisPair(ServerGroup):
     def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
         lanes = super().publish_lanes(connections, messages)
         return [
-            Lane(lane.sock, in_batches(lane.load, BATCH, WAIT), count_waits, max(1, lane.window // BATCH))
+            Lane(
+                lane.sock,
+                in_batches(lane.load, self.batch, WAIT),
+                count_waits,
+                max(1, lane.window // self.batch),
+            )
             for lane in lanes
         ]
 
