@@ -1,4 +1,4 @@
-"""Instances with administration interfaces and actions: their metrics, their operations, and what their actions wrote."""
+"""Instances with administration interfaces and actions: their metrics and operations, and what their actions wrote."""
 
 from pathlib import Path
 from typing import Any
