@@ -1,5 +1,5 @@
 """The events of a pair over its life: a new instance joins, one is killed, and comes back (replication.md §17, §26, 18,
-52 and 54). Both flows share one connection, and each has events of its own.
+52 and 54), and of messages by their origin (55). Both flows share one connection, and each has events of its own.
 """
 
 from collections.abc import Iterator
@@ -33,6 +33,57 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         made.add(name, [to], *(told(event) for event in (*OUTGOING, *INCOMING)))
     yield made
     made.close()
+
+
+def test_replication_55_actions_by_the_origin_of_a_message(tmp_path: Path, unique: str) -> None:
+    """replication.md §26 55, §3: `local` for what is published here, `replicated` for what others sent, by default
+    both; also for topics that this instance does not record.
+    """
+    told = [
+        action(
+            on("publish-message", Topic="^[tu]$", MessageType="json", **options),
+            echo(f"{name}: {{{{AMPS_TOPIC}}}} {{{{AMPS_DATA}}}} {{{{AMPS_CLIENT_NAME}}}}"),
+        )
+        for name, options in (
+            ("local", {"MessageSource": "local"}),
+            ("replicated", {"MessageSource": "replicated"}),
+            ("all", {}),
+        )
+    ]
+    pair = Pair(tmp_path)
+    try:
+        exclude = "txlog,replicate,cascade"
+        pair.add("A", [To("B", exclude=exclude, topics=["t", "u"])], topics=("t", "u"))
+        pair.add("B", [To("A", dial=False, exclude="cascade")], *told)
+        pair.start()
+        with pair.group.client("A", f"{unique}-a") as at_a, pair.group.client("B", f"{unique}-b") as at_b:
+            at_a.publish("t", b"1", s=1)
+            at_a.publish("u", b"2", s=2, a="persisted")
+            at_a.wait_for_persisted(2)
+            at_b.publish("t", b"3", s=1)
+            at_b.publish("u", b"4")
+            at_b.flush()
+        expected = {
+            "local": [f"t 3 {unique}-b", f"u 4 {unique}-b"],
+            "replicated": [f"t 1 {unique}-a", f"u 2 {unique}-a"],
+        }
+        expected["all"] = sorted([*expected["local"], *expected["replicated"]])
+        for name, texts in expected.items():
+            wait_until(
+                lambda name=name, texts=texts: sorted(pair.told(name, "B")) == texts,  # type: ignore[misc]
+                CHANGED_S,
+                lambda name=name: f"{name}: {pair.told(name, 'B')}",  # type: ignore[misc]
+            )
+        # What the log of B has already does not run actions again.
+        pair.group.kill("B")
+        pair.start("B")
+        with pair.group.client("A", f"{unique}-c") as at_a:
+            at_a.publish_persisted("t", [b"5"], 1)
+        wait_until(lambda: f"t 5 {unique}-c" in pair.told("all", "B"), CHANGED_S, "no action for the last one")
+        for name, texts in expected.items():
+            assert sorted(pair.told(name, "B")) == sorted([*texts, *[f"t 5 {unique}-c"] * (name != "local")])
+    finally:
+        pair.close()
 
 
 def wait_for_events(pair: Pair, name: str, **times: int) -> None:

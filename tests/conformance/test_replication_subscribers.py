@@ -96,6 +96,25 @@ def test_replication_30_a_delta_of_a_topic_without_state_is_replicated_as_it_is(
     assert found[0] == found[1]
 
 
+def test_messages_that_are_not_recorded_are_forgotten(pair: Instances, unique: str) -> None:
+    """docs/messages.md, the transient log: the replication process does not read it, so it keeps nothing of it."""
+    process = pair["A"].process
+    assert process is not None
+    pattern = f"amps-run-{process.pid}-*/transient*"
+    with pair.client("A", unique) as publisher:
+        for _ in range(10):
+            publisher.publish_all(f"plain/{unique}", [b"x" * 100_000] * 100)  # 10 MB
+            publisher.flush()
+
+        def kept_bytes() -> int:
+            publisher.publish(f"plain/{unique}", b"y")
+            return sum(path.stat().st_size for path in Path("/dev/shm").glob(pattern))
+
+        wait_until(
+            lambda: 0 < kept_bytes() <= 40 * 2**20, 10, lambda: f"{kept_bytes()} bytes of the transient log stay"
+        )
+
+
 def test_replication_56_subscribers_see_nothing_of_replication_itself(
     pair: Instances, topic: str, unique: str
 ) -> None:

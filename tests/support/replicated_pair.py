@@ -18,11 +18,11 @@ class Pair:
         self.group = Instances(directory)
         self.ports: dict[str, int] = {}
 
-    def add(self, name: str, to: list[To], *actions: str, xml: str = "") -> None:
+    def add(self, name: str, to: list[To], *actions: str, xml: str = "", **options: Any) -> None:
         self.ports[name] = reserve_port()
         admin = f"<Admin><InetAddr>127.0.0.1:{self.ports[name]}</InetAddr></Admin>"
         # A configuration has one `Tuning`.
-        options: dict[str, Any] = {"transport_workers": None} if "<Tuning>" in xml else {}
+        options |= {"transport_workers": None} if "<Tuning>" in xml else {}
         self.group.add(name, to, xml=f"{admin}<Actions>{''.join(actions)}</Actions>{xml}", **options)
 
     def two_way(self, *actions: str, xml: str = "", **options: Any) -> None:
@@ -50,8 +50,10 @@ class Pair:
         return [record.text for record in self.group[name].log.find("29-0001", text)]
 
     def told(self, event: str, name: str = "A") -> list[str]:
-        """What actions wrote about an event, as `event: text`; each text alone."""
-        return [text.removeprefix(f"{event}: ") for text in self.echoes(f"{event}: ", name) if text.startswith(event)]
+        """What actions wrote about an event, as `event: text` in one line; each text alone."""
+        # Behind the last record of a run stand the first lines of the next one.
+        found = [text.partition("\n")[0] for text in self.echoes(f"{event}: ", name) if text.startswith(event)]
+        return [text.removeprefix(f"{event}: ") for text in found]
 
     def close(self) -> None:
         self.group.close()
