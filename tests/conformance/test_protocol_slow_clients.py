@@ -228,6 +228,34 @@ def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: P
     quick.expect_silence()
 
 
+def test_replication_69_the_age_limit_of_the_instance_holds_for_a_transport_with_a_limit_of_its_own(
+    start_server: StartServer, peers: Peers, topic: str
+) -> None:
+    """replication.md §26 69, §20: what a transport does not name comes from the instance; its own pool has room."""
+    server = start_server(
+        transport_workers=1,
+        transports=(
+            Transport("shared"),
+            Transport("own", extra_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"),
+            Transport("patient", extra_xml="<ClientMessageAgeLimit>1h</ClientMessageAgeLimit>"),
+        ),
+        instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"
+        "<ClientMessageAgeLimit>1s</ClientMessageAgeLimit>",
+    )
+    slow = {
+        name: peers.logged_on(server, name, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+        for name in ("own", "patient")
+    }
+    for client in slow.values():
+        client.subscribe(topic, "s")
+    publisher = peers.logged_on(server, "shared")
+    bodies = numbered_bodies(1200, padding_bytes=PADDING_BYTES)  # 12 MB, more than sockets take
+    publisher.publish_all(topic, bodies)
+    server.log.wait_for("70-0004", slow["own"].client_name, timeout_s=15)
+    server.log.wait_for("07-0013", slow["own"].client_name, "slow client")
+    assert bodies_of(slow["patient"].receive_published(1200, timeout_s=60)) == bodies
+
+
 def test_protocol_slow_client_frees_its_memory(peers: Peers, server: ServerProcess, topic: str) -> None:
     """operations.md §2.1: many times; no memory of the disconnected clients stays."""
     publisher = peers.logged_on(server)

@@ -66,7 +66,9 @@ class TransientFiles:
         """Do nothing: the mapping is freed with its last user."""
 
     def trim(self) -> bool:
-        """Remove segments that all transports have read. False: too much is left, so the core must wait for them."""
+        """Remove segments that all readers have read: transports, and the services process if it watches messages.
+        False: too much is left, so the core must wait for them.
+        """
         if len(self._segments) < 2:
             return True
         control = self._runtime.control

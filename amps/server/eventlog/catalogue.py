@@ -332,7 +332,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "error",
         "actions on {event} do not run for a message at log position {position}, which cannot be read: {reason}.",
     ),
-    "29-0009": Entry("error", "actions on queues wait, because the log cannot be read: {reason}."),
+    "29-0009": Entry("error", "actions on messages wait, because the log cannot be read: {reason}."),
     "29-0010": Entry("warning", "{text}."),
     "2C-0003": Entry("critical", "journal {journal} cannot be prepared in {directory}: {reason}."),
     "2C-0004": Entry(
