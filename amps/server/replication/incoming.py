@@ -30,6 +30,9 @@ from amps.server.replication.logons import Gate, admit
 SETUP_S = 30.0
 LOGON_S = 10.0
 RESUME_S = 120.0
+ROOM_S = 60.0
+"""So long a source waits for room on this disk. Below RESUME_S of both sides."""
+ROOM_POLL_S = 0.25
 VECTOR_PART_BYTES = 1 << 20
 CREDIT_BYTES_MIN = 1 << 20
 SCAN_BYTES = 4 << 20
@@ -73,6 +76,8 @@ class Incoming:
         self.flow = flow
         self.channel = channel
         self.began = False
+        self.end: Refused | None = None
+        """Why a flow that began has ended."""
         self._around = around
         self._gate = gate
         self._user = ""
@@ -108,7 +113,8 @@ class Incoming:
             self._finish()
             raise
         try:
-            return await channel.wait_end()
+            self.end = await channel.wait_end()
+            return self.end
         finally:
             self._finish()
 
@@ -118,8 +124,19 @@ class Incoming:
             self._around.log.log("1E-0008", client=self.flow.client_name, peer=self.upstream.name)
             raise Refused(hello.VALIDATION, "the source refuses its configuration", by_peer=True)
 
+    async def _until_room(self) -> None:
+        """Wait while the log takes no records: the source would send the same ones again and again (25.69)."""
+        try:
+            async with asyncio.timeout(ROOM_S):
+                while self._around.core.refuses:
+                    await asyncio.sleep(ROOM_POLL_S)
+                    self.channel.check()
+        except TimeoutError:
+            raise Refused(hello.STORAGE, hello.NO_ROOM) from None
+
     async def _resume(self) -> None:
         around, channel, core = self._around, self.channel, self._around.core
+        await self._until_room()
         name = upstream_name(self.upstream, around.identity)
         session, last_txid = await core.begin_session(name)
         self._session = session
@@ -177,7 +194,7 @@ class Incoming:
             self._around.log.log("1E-0022", client=self.flow.client_name)
             self._end(Refused(hello.PROTOCOL, "the core refused a record as malformed"))
         else:
-            self._end(Refused(hello.STORAGE, "the log accepts no records now"))
+            self._end(Refused(hello.STORAGE, hello.NO_ROOM))
 
     def _end(self, end: Refused) -> None:
         if not self._over:

@@ -593,7 +593,7 @@ class Replication:
     def incoming_ended(self, incoming: Incoming) -> None:
         """It is not there any more."""
         self._incoming.remove(incoming)
-        end = incoming.channel.link.end_reason
+        end = incoming.end or incoming.channel.link.end_reason
         self.log.log(
             "1E-0016", client=incoming.flow.client_name, reason=end.reason if end is not None else ""
         )
