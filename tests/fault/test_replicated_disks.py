@@ -129,7 +129,8 @@ def test_a_full_disk_at_the_source(group: Instances, full_disk: Path, unique: st
         resize(full_disk, LARGE)
         waiting.wait_for_persisted(20, PATIENCE_S)
     with RawClient.tcp(group["A"].port()) as client:
-        assert client.logon(unique, o="ack_conflation=10ms")["s"] == acknowledged
+        bookmark = str(client.logon(unique, o="ack_conflation=10ms")["bm"])
+        assert int(bookmark.split("|")[1]) == acknowledged
         client.publish_persisted("t", here[acknowledged:], acknowledged + 1)
     for name in "AB":
         found = bodies_of(group.log_of(name, 2520, timeout_s=PATIENCE_S))
