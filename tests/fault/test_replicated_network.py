@@ -1,4 +1,4 @@
-"""A pair on two hosts (network namespaces) with a cable between them that is unplugged, or passes one direction only."""
+"""A pair on two hosts (network namespaces) with a cable between them: unplugged, or passing one direction only."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,0 +1,73 @@
+"""Instances that stand still, or whose clock jumps, while publishers and workers of a queue go on."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fault.load import running
+from tests.fault.replicated_storm import signal_all, wait_for_progress
+from tests.fault.transacting_load import (
+    LEASE_S,
+    TASK_QUEUE,
+    TASK_QUEUE_XML,
+    WORK,
+    TaskPublisher,
+    TransactingWorker,
+    check_tasks,
+    finish_tasks,
+)
+from tests.support.instances import Instances, Sent, two_way
+from tests.support.patched_servers import patched
+
+SHORT_TIMES = """
+from amps.server.replication import link
+link.PING_AFTER_S, link.DEAD_AFTER_S, link.WATCH_S = 0.5, 2.0, 0.2
+"""
+PAUSE_S = 4.0
+"""Longer than the leases, and than the silence after which a link ends."""
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Instances]:
+    with Instances(tmp_path) as instances:
+        yield instances
+
+
+def _add_pair(group: Instances, environment: dict[str, str]) -> None:
+    topics = (Sent(WORK), Sent(f"^{TASK_QUEUE}$"))
+    for name, to in two_way(topics=topics):
+        group.add(
+            name,
+            to,
+            topics=(WORK, f"^{TASK_QUEUE}$"),
+            xml=f"<SOW>{TASK_QUEUE_XML}</SOW>",
+            environment=environment,
+        )
+
+
+def test_leases_of_a_paused_instance_take_no_effect_later(group: Instances, tmp_path: Path) -> None:
+    """replication.md §14.1, §24.8, queue_guarantees.md §4 rule 3; Jepsen scenario of a paused process. Workers answer
+    during the pause, which is longer than their leases: each task is acknowledged once in the group.
+    """
+    _add_pair(group, patched(tmp_path, SHORT_TIMES))
+    group.start()
+    servers = [group[name] for name in "AB"]
+    publishers = [TaskPublisher(server, f"tasks-{n}", n) for n, server in enumerate(servers)]
+    workers = [TransactingWorker(servers, f"worker-{n}", 10 + n) for n in range(4)]
+    everyone = [*publishers, *workers]
+    with running(everyone):
+        wait_for_progress(everyone)
+        for name in "BA":
+            pids = group[name].pids()
+            signal_all(group[name], signal.SIGSTOP)
+            try:
+                time.sleep(PAUSE_S)
+            finally:
+                signal_all(group[name], signal.SIGCONT)
+            wait_for_progress(everyone)
+            assert group[name].pids() == pids
+    check_tasks(servers, publishers, [*workers, *finish_tasks(servers, 20)])
+    assert any(worker.lost for worker in workers), f"no lease of {LEASE_S} s was over"
