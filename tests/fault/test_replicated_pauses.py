@@ -1,8 +1,9 @@
 """Instances that stand still, or whose clock jumps, while publishers and workers of a queue go on."""
 
+import functools
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from tests.fault.transacting_load import (
 )
 from tests.support.instances import Instances, Sent, two_way
 from tests.support.patched_servers import patched
+from tests.support.server import wait_until
+from tests.support.settable_clock import SettableClock
 
 SHORT_TIMES = """
 from amps.server.replication import link
@@ -36,15 +39,15 @@ def group(tmp_path: Path) -> Iterator[Instances]:
         yield instances
 
 
-def _add_pair(group: Instances, environment: dict[str, str]) -> None:
+def _add_pair(group: Instances, environments: Mapping[str, Mapping[str, str]], xml: str = "") -> None:
     topics = (Sent(WORK), Sent(f"^{TASK_QUEUE}$"))
     for name, to in two_way(topics=topics):
         group.add(
             name,
             to,
             topics=(WORK, f"^{TASK_QUEUE}$"),
-            xml=f"<SOW>{TASK_QUEUE_XML}</SOW>",
-            environment=environment,
+            xml=f"<SOW>{TASK_QUEUE_XML}</SOW>{xml}",
+            environment=environments.get(name, {}),
         )
 
 
@@ -52,7 +55,8 @@ def test_leases_of_a_paused_instance_take_no_effect_later(group: Instances, tmp_
     """replication.md §14.1, §24.8, queue_guarantees.md §4 rule 3; Jepsen scenario of a paused process. Workers answer
     during the pause, which is longer than their leases: each task is acknowledged once in the group.
     """
-    _add_pair(group, patched(tmp_path, SHORT_TIMES))
+    short_times = patched(tmp_path, SHORT_TIMES)
+    _add_pair(group, {"A": short_times, "B": short_times})
     group.start()
     servers = [group[name] for name in "AB"]
     publishers = [TaskPublisher(server, f"tasks-{n}", n) for n, server in enumerate(servers)]
@@ -71,3 +75,45 @@ def test_leases_of_a_paused_instance_take_no_effect_later(group: Instances, tmp_
             assert group[name].pids() == pids
     check_tasks(servers, publishers, [*workers, *finish_tasks(servers, 20)])
     assert any(worker.lost for worker in workers), f"no lease of {LEASE_S} s was over"
+
+
+DOWNGRADE = """<Actions><Action><On><Module>amps-action-on-schedule</Module><Options><Every>200ms</Every></Options></On>
+<Do><Module>amps-action-do-downgrade-replication</Module><Options><Age>2s</Age></Options></Do>
+<Do><Module>amps-action-do-echo-message</Module><Options><Message>looked at ages</Message></Options></Do>
+</Action></Actions>"""
+LOOKED = "looked at ages"
+HOUR_S = 3600
+
+
+def _has_looked(group: Instances, count: int) -> bool:
+    return len(group["A"].log.search(LOOKED)) >= count
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> Iterator[SettableClock]:
+    made = SettableClock(tmp_path / "clock")
+    yield made
+    made.close()
+
+
+def test_a_clock_that_jumps_loses_nothing_and_downgrades_nothing(group: Instances, clock: SettableClock) -> None:
+    """replication.md §8, 25.17, queue_guarantees.md §1 rule 10: the clock of A is set back, then forward. Under load a
+    message is always on its way to B. No age follows the clock, and each task is acknowledged once in the group.
+    """
+    _add_pair(group, {"A": clock.environment}, DOWNGRADE)
+    group.start()
+    servers = [group[name] for name in "AB"]
+    publishers = [TaskPublisher(server, f"tasks-{n}", n) for n, server in enumerate(servers)]
+    workers = [TransactingWorker(servers, f"worker-{n}", 10 + n) for n in range(4)]
+    everyone = [*publishers, *workers]
+    with running(everyone):
+        wait_for_progress(everyone)
+        for jump_s in (-HOUR_S, 2 * HOUR_S):
+            clock.set_forward(jump_s)
+            wanted = len(group["A"].log.search(LOOKED)) + 15
+            wait_until(functools.partial(_has_looked, group, wanted), 60, "the schedule does not run")
+            wait_for_progress(everyone)
+    for name in "AB":
+        assert not group[name].log.find("1E-0017")
+        assert group.is_connected(name, "BA"["AB".index(name)])
+    check_tasks(servers, publishers, [*workers, *finish_tasks(servers, 20)])
