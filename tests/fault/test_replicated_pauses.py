@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.load import running
+from tests.fault.load import replay, running
 from tests.fault.replicated_storm import signal_all, wait_for_progress
 from tests.fault.transacting_load import (
     LEASE_S,
+    RESULTS,
     TASK_QUEUE,
     TASK_QUEUE_XML,
+    TASKS,
     WORK,
     TaskPublisher,
     TransactingWorker,
@@ -22,6 +24,7 @@ from tests.fault.transacting_load import (
 )
 from tests.support.instances import Instances, Sent, two_way
 from tests.support.patched_servers import patched
+from tests.support.queues import result, send, transaction_body
 from tests.support.server import wait_until
 from tests.support.settable_clock import SettableClock
 
@@ -29,6 +32,7 @@ SHORT_TIMES = """
 from amps.server.replication import link
 link.PING_AFTER_S, link.DEAD_AFTER_S, link.WATCH_S = 0.5, 2.0, 0.2
 """
+PATIENCE_S = 60.0
 PAUSE_S = 4.0
 """Longer than the leases, and than the silence after which a link ends."""
 
@@ -117,3 +121,38 @@ def test_a_clock_that_jumps_loses_nothing_and_downgrades_nothing(group: Instance
         assert not group[name].log.find("1E-0017")
         assert group.is_connected(name, "BA"["AB".index(name)])
     check_tasks(servers, publishers, [*workers, *finish_tasks(servers, 20)])
+
+
+@pytest.mark.parametrize("own_name", [False, True])
+def test_a_worker_that_moves_with_an_open_transaction(group: Instances, unique: str, own_name: bool) -> None:
+    """replication_histories.md H-23. A has recorded the transaction, and dies before B has it. With the same client
+    name at B, the refusal there takes the sequences, and the transaction is a duplicate for B later. With another name
+    (`own_name`) both logs are equal in the end, and the task is acknowledged once.
+    """
+    _add_pair(group, {})
+    proxies = [group.proxy("A", "B"), group.proxy("B", "A")]
+    group.start()
+    with group.client("A", unique + "-p") as publisher:
+        publisher.publish_persisted(TASKS, [b'{"p":"p","n":1}'], 1)
+    with group.client("A", unique) as worker:
+        worker.subscribe(TASK_QUEUE, "s")
+        (task,) = worker.receive_published(1)
+        for proxy in proxies:
+            proxy.cut()
+        for name, other in ("AB", "BA"):
+            group.wait_disconnected(name, other)
+        send(worker, [task], 1, transaction_body(result(b'{"done":1}', RESULTS)), t=TASK_QUEUE)
+        with group.reader("A", RESULTS) as reader:
+            assert reader.receive_published(1)[0].body == b'{"done":1}'
+        group.kill("A")
+    with group.client("B", unique + ("-at-b" if own_name else "")) as worker:
+        send(worker, [task], 1, transaction_body(result(b'{"done":1}', RESULTS)), t=TASK_QUEUE)
+        for proxy in proxies:
+            proxy.heal()
+        group.start("A")
+        assert worker.wait_for_ack("persisted", timeout_s=PATIENCE_S).reason == "lease lost"
+    group.wait_connected("B", "A")
+    with group.client("A", unique + "-q") as publisher:
+        publisher.publish_persisted(TASKS, [b'{"p":"p","n":2}'], 1)
+    found = [[body for _, body in replay(group[name], RESULTS)] for name in "AB"]
+    assert found == [[b'{"done":1}'], [b'{"done":1}'] if own_name else []]
