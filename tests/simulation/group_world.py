@@ -713,7 +713,7 @@ def _set_sizes(chance: random.Random | None) -> None:
     outgoing.BATCH_BYTES = size(1 << 20, 500, 5000)
     destinations.SCAN_BYTES = incoming.SCAN_BYTES = size(4 << 20, 300, 5000)
     incoming.VECTOR_PART_BYTES = size(1 << 20, 16)
-    outgoing.WINDOW_BYTES = size(16 << 20, 1 << 16)
+    outgoing.WINDOW_BYTES = incoming.WINDOW_BYTES = size(16 << 20, 1 << 16)
     incoming.CREDIT_BYTES_MIN = min(size(1 << 20, 1, 1 << 12), outgoing.WINDOW_BYTES >> 4)
 
 

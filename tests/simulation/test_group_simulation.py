@@ -146,7 +146,7 @@ def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
         (_resume_ahead, 1),
         (_same_epoch_after_a_wipe, 19),
         (_records_that_the_core_has_not_read_count, 117),
-        (_unread_refusals, 91),
+        (_unread_refusals, 377),
         (_files_survive_a_wipe, 0),
     ],
 )

@@ -30,10 +30,9 @@ from amps.server.replication.logons import Gate, admit
 SETUP_S = 30.0
 LOGON_S = 10.0
 RESUME_S = 120.0
-ROOM_S = 60.0
-"""So long a source waits for room on this disk. Below RESUME_S of both sides."""
-ROOM_POLL_S = 0.25
 VECTOR_PART_BYTES = 1 << 20
+WINDOW_BYTES = 16 << 20
+"""What the source may send before it has credit, or at once when a full disk has room again."""
 CREDIT_BYTES_MIN = 1 << 20
 SCAN_BYTES = 4 << 20
 _CREDIT = struct.Struct("<Q")
@@ -85,6 +84,8 @@ class Incoming:
         self._sink: SinkFlow
         self._tracker: OnwardTracker
         self._credit = 0
+        self._closed = False
+        """Whether the source sends nothing until it has credit."""
         self._sent: TxidSet | None = None
         self._ack_due_s = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -124,19 +125,8 @@ class Incoming:
             self._around.log.log("1E-0008", client=self.flow.client_name, peer=self.upstream.name)
             raise Refused(hello.VALIDATION, "the source refuses its configuration", by_peer=True)
 
-    async def _until_room(self) -> None:
-        """Wait while the log takes no records: the source would send the same ones again and again (25.69)."""
-        try:
-            async with asyncio.timeout(ROOM_S):
-                while self._around.core.refuses:
-                    await asyncio.sleep(ROOM_POLL_S)
-                    self.channel.check()
-        except TimeoutError:
-            raise Refused(hello.STORAGE, hello.NO_ROOM) from None
-
     async def _resume(self) -> None:
         around, channel, core = self._around, self.channel, self._around.core
-        await self._until_room()
         name = upstream_name(self.upstream, around.identity)
         session, last_txid = await core.begin_session(name)
         self._session = session
@@ -146,12 +136,15 @@ class Incoming:
         # the position that is durable now.
         durable = core.durable
         begin = min([durable, *(each.acked_position for each in around.sources if each is not None)])
+        # A source that sends to a full disk would send the same records again and again (25.69).
+        self._closed = core.refuses
         channel.send_json(
             frames.RESUME,
             {
                 "last_txid": number(last_txid),
                 "peer_epoch": around.identity.epoch,
                 "vector_count": len(vector) // 16,
+                **({"window": 0} if self._closed else {}),
             },
         )
         for at in range(0, len(vector), VECTOR_PART_BYTES):
@@ -243,6 +236,13 @@ class Incoming:
             self._credit += len(frame.payload)
             if self._credit >= CREDIT_BYTES_MIN:
                 self.channel.link.wake()
+
+    def look(self) -> None:
+        """Let the source send, if it does not and the log takes records again."""
+        if self._closed and not self._around.core.refuses:
+            self._closed = False
+            self._credit += WINDOW_BYTES
+            self.channel.link.wake()
 
     def step(self, consumed: int, written: int, durable: int) -> bool:
         """Note the core's progress: `consumed` of the ring, after which `written` was read. Return whether there is

@@ -265,6 +265,8 @@ class Replication:
         self._write_times.note(self._runtime.control.watermarks()[0])
         for destination in self.destinations:
             destination.count()
+        for incoming in self._incoming:
+            incoming.look()
         self.access.release_unused()
         self.access.evaluations.report()
         self._save()
