@@ -140,7 +140,7 @@ def test_a_copy_that_lacks_a_message_after_catching_up_gives_no_result(
 
 def test_another_way_to_catch_up_gives_no_result(tmp_path: Path) -> None:
     class WithoutBacklog(RedisBacklog):
-        settings = ("repl-backlog-size 16kb",)
+        settings = ("repl-backlog-size 16kb", "repl-backlog-ttl 0")
 
     peer = WithoutBacklog()
     skip_if_absent(peer)
