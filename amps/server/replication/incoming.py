@@ -79,7 +79,7 @@ class Incoming:
         self._session: CoreSession | None = None
         self._sink: SinkFlow
         self._tracker: OnwardTracker
-        self._credit = 0
+        self._granted = 0
         self._sent: TxidSet | None = None
         self._ack_due_s = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -222,10 +222,8 @@ class Incoming:
         for txid, reason in sink.take_rejections():
             around.log.log("1E-0007", client=self.flow.client_name, txid=txid, reason=reason)
             self.channel.send(frames.REJECT, _TXID.pack(txid) + reason.encode("utf-8", "replace")[:1000])
-        if frame.type == frames.DATA:
-            self._credit += len(frame.payload)
-            if self._credit >= CREDIT_BYTES_MIN:
-                self.channel.link.wake()
+        if self._credit >= CREDIT_BYTES_MIN:
+            self.channel.link.wake()
 
     def step(self, consumed: int, written: int, durable: int) -> bool:
         """Note the core's progress: `consumed` of the ring, after which `written` was read. Return whether there is
@@ -265,10 +263,16 @@ class Incoming:
                 self._sent = acknowledged
                 self._ack_due_s = now_s + self.flow.ack_interval_ms / 1000
                 made.append(frames.encode(frames.ACK, acknowledged.to_payload(), stream))
-        if self._credit >= CREDIT_BYTES_MIN:
-            made.append(frames.encode(frames.CREDIT, _CREDIT.pack(self._credit), stream))
-            self._credit = 0
+        credit = self._credit
+        if credit >= CREDIT_BYTES_MIN:
+            made.append(frames.encode(frames.CREDIT, _CREDIT.pack(credit), stream))
+            self._granted += credit
         return made
+
+    @property
+    def _credit(self) -> int:
+        """Bytes to grant: those of the records that were taken. What is around records in a frame does not count."""
+        return self._sink.taken_bytes - self._granted
 
     def finish_acks(self) -> None:
         """Acknowledge what can be acknowledged now: this instance stops."""

@@ -97,7 +97,7 @@ def test_lz4_without_its_package_is_an_error_that_names_the_cure(monkeypatch: py
     lz4 = NAME + SYNC + "<CompressionType>lz4</CompressionType>" + TOPIC + TRANSPORT
     monkeypatch.setattr("amps.config.replication.find_spec", lambda name: None)
     assert only(lz4) == (
-        "/CompressionType: the compression lz4 needs a package that is not installed: "
+        "/CompressionType: the compression lz4 needs a package that is missing: "
         "pip install 'amps-server[lz4]', or write zstd"
     )
     monkeypatch.setattr("amps.config.replication.find_spec", lambda name: object())
