@@ -40,8 +40,8 @@ cdef struct Waiting:
 cdef class OnwardTracker:
     """Follows the log for the records of one upstream.
 
-    cursor: at the beginning of the journal that contains the first record of the upstream behind `acked_txid`, or of an
-    earlier one; its topics are TopicEntry objects. upstream_id: name id of the upstream. destinations: the SourceFlow
+    cursor: before the first record of the upstream behind `acked_txid`. Its topics are TopicEntry objects; it, and the
+    names, know what is before it in its journal. upstream_id: name id of the upstream. destinations: the SourceFlow
     of each destination that is configured sync, None for others; at most 64; the owner may replace its items. names:
     as for Rules. acked_txid: the upstream needs no acknowledgement up to there.
     """

@@ -39,6 +39,7 @@ from amps._core.journal.record cimport (
     TransactionGroup,
     record_client_id,
     record_parts_fit,
+    record_payload,
     record_sound,
     transaction_group,
 )
@@ -51,8 +52,8 @@ from amps._core.journal.reader import read_file_header
 cdef class SourceFlow:
     """The flow to one instance of a destination.
 
-    cursor: at the beginning of the journal that contains `acked_position`, or at the beginning of the log; its topics
-    are TopicEntry objects. table: the destination's pending table, which was begun anew; None: nothing waits for it.
+    cursor: before `acked_position`, and not within a transaction; or at the beginning of the log. Its topics are
+    TopicEntry objects. It, and the names, know what is before it in its journal. table: the destination's pending table, which was begun anew; None: nothing waits for it.
     acked_position, acked_txid: where the acknowledgements of this instance had got to, 0 if that is not known.
     """
 
@@ -204,7 +205,7 @@ cdef class SourceFlow:
     ):
         """Send from now on: a connection is established.
 
-        cursor: at the beginning of a journal, with nothing to send before it (`find_start`). limit: the durable
+        cursor: with nothing to send before it, and not within a transaction; as that of the constructor. limit: the durable
         watermark; records behind it are new to the sink. start_txid: the last transaction id of this log that the sink
         has. vector: pairs of 8 bytes, publisher id and highest sequence there. window: bytes of records that may be
         sent before the sink grants more. Raises StreamError for a malformed vector.
@@ -421,6 +422,22 @@ cdef int learn_name(dict names, const RecordHeader* record, LogCursor cursor) ex
     if name_class != NAME_INSTANCE:
         names[name_id] = text
     return 0
+
+
+def learn_names_before(LogFile file not None, uint64_t last_name_offset, dict names not None):
+    """Note the names of a file, so that a flow may begin in its middle: {name id: text}.
+
+    last_name_offset: file offset of the last name record to note, as the index of the file has it; 0: there is none.
+    Raises LogDamaged, LogUnreadable.
+    """
+    cdef const RecordHeader* record
+    cdef uint64_t offset = last_name_offset
+    while offset:
+        record = file.chained(offset, KIND_NAME)
+        name_class, name_id, text = name_of_record(record)
+        if name_class != NAME_INSTANCE:
+            names[name_id] = text
+        offset = (<const uint64_t*>record_payload(record))[0]
 
 
 def find_start(directory, uint64_t first_number, uint64_t last_number, uint64_t txid):

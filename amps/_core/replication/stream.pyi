@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 from _typeshed import ReadableBuffer
 
 from amps._core.expressions.machine import EvaluationContext, Filter
-from amps._core.journal.reader import LogCursor, LogDirectory
+from amps._core.journal.reader import LogCursor, LogDirectory, LogFile
 from amps._core.shm.memory import PendingTable, Ring
 from amps._core.wire.topics import TopicEntry, TopicTable
 
@@ -159,6 +159,7 @@ class OnwardTracker:
     def scan(self, limit: int, bytes_max: int) -> bool: ...
     def acknowledged(self) -> TxidSet: ...
 
+def learn_names_before(file: LogFile, last_name_offset: int, names: dict[int, bytes]) -> None: ...
 def find_start(
     directory: LogDirectory, first_number: int, last_number: int, txid: int
 ) -> tuple[int, tuple[int, int] | None]: ...
