@@ -53,8 +53,9 @@ cdef class SourceFlow:
     """The flow to one instance of a destination.
 
     cursor: before `acked_position`, and not within a transaction; or at the beginning of the log. Its topics are
-    TopicEntry objects. It, and the names, know what is before it in its journal. table: the destination's pending table, which was begun anew; None: nothing waits for it.
-    acked_position, acked_txid: where the acknowledgements of this instance had got to, 0 if that is not known.
+    TopicEntry objects. It, and the names, know what is before it in its journal. table: the destination's pending
+    table, which was begun anew; None: nothing waits for it. acked_position, acked_txid: where the acknowledgements of
+    this instance had got to, 0 if that is not known.
     """
 
     cdef Rules rules
@@ -205,10 +206,10 @@ cdef class SourceFlow:
     ):
         """Send from now on: a connection is established.
 
-        cursor: with nothing to send before it, and not within a transaction; as that of the constructor. limit: the durable
-        watermark; records behind it are new to the sink. start_txid: the last transaction id of this log that the sink
-        has. vector: pairs of 8 bytes, publisher id and highest sequence there. window: bytes of records that may be
-        sent before the sink grants more. Raises StreamError for a malformed vector.
+        cursor: with nothing to send before it, and not within a transaction; as that of the constructor. limit: the
+        durable watermark; records behind it are new to the sink. start_txid: the last transaction id of this log that
+        the sink has. vector: pairs of 8 bytes, publisher id and highest sequence there. window: bytes of records that
+        may be sent before the sink grants more. Raises StreamError for a malformed vector.
         """
         self.vector = map_of_pairs(vector)
         self.vector_until = limit

@@ -63,8 +63,7 @@ class LogAccess:
             first, last = control.first_journal_number, control.watermarks()[3]
             with contextlib.suppress(LogRemoved):
                 number = directory.number_at(position, first, last)
-                offset = max(0, position - directory.start_position(number))
-                return self._cursor_in(number, lambda index: index.entrance_before(offset))
+                return self._cursor_in(number, lambda index: _entrance_before(index, position))
 
     def find_start(self, last_txid: int) -> tuple[LogCursor, tuple[int, int] | None]:
         """A cursor shortly before the first record behind a transaction id, and the gap (first, last transaction id) if
@@ -114,6 +113,10 @@ class LogAccess:
     def release_unused(self) -> None:
         """Close journals without readers."""
         self.journal.release_unused()
+
+
+def _entrance_before(index: IndexReader, position: int) -> int | None:
+    return index.entrance_before(position - index.start_position) if position > index.start_position else None
 
 
 def _has(text: str) -> Callable[[str], bool]:
