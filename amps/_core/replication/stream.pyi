@@ -150,6 +150,8 @@ class OnwardTracker:
         names: dict[int, bytes],
         acked_txid: int = 0,
         waiting_max: int = ...,
+        upstream: tuple[str, str] | None = None,
+        cursor_at: Callable[[int], LogCursor] | None = None,
     ) -> None: ...
     @property
     def scanned_position(self) -> int: ...

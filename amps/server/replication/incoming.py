@@ -156,7 +156,12 @@ class Incoming:
             last_txid,
         )
         self._tracker = OnwardTracker(
-            around.access.cursor_before(begin), upstream_id, around.sources, around.access.paths
+            around.access.cursor_before(begin),
+            upstream_id,
+            around.sources,
+            around.access.paths,
+            upstream=(self.upstream.name, self.upstream.epoch),
+            cursor_at=around.access.cursor_before,
         )
         self._tracker.reach(last_txid, durable)
         answer = Content(await channel.expect(frames.RESUME_ACK))
