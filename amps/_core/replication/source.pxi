@@ -48,6 +48,9 @@ from amps._core.shm.memory cimport PendingTable
 from amps._core.journal.reader import read_file_header
 
 
+cdef uint64_t NOT_KNOWN = <uint64_t>-1
+
+
 @cython.final
 cdef class SourceFlow:
     """The flow to one instance of a destination.
@@ -55,7 +58,8 @@ cdef class SourceFlow:
     cursor: before `acked_position`, and not within a transaction; or at the beginning of the log. Its topics are
     TopicEntry objects. It, and the names, know what is before it in its journal. table: the destination's pending
     table, which was begun anew; None: nothing waits for it. acked_position, acked_txid: where the acknowledgements of
-    this instance had got to, 0 if that is not known.
+    this instance had got to, 0 if that is not known. going_txid: no record before `acked_position` that goes there has a
+    higher transaction id; None: that is not known.
     """
 
     cdef Rules rules
@@ -66,6 +70,7 @@ cdef class SourceFlow:
     # the scan
     cdef LogCursor scanning
     cdef readonly uint64_t newest_time_ns      # log time of the last record that was scanned; 0: none
+    cdef uint64_t last_going_txid              # of the scanned records that go there; NOT_KNOWN
     # sending
     cdef readonly bint connected
     cdef LogCursor sending         # None: the scan sends, or there is no connection
@@ -94,7 +99,7 @@ cdef class SourceFlow:
 
     def __init__(
         self, Rules rules not None, LogCursor cursor not None, PendingTable table=None, uint64_t acked_position=0,
-        uint64_t acked_txid=0,
+        uint64_t acked_txid=0, going_txid=None,
     ):
         self.rules = rules
         self.table = table
@@ -104,6 +109,7 @@ cdef class SourceFlow:
         cursor.fetch()
         cursor.shows_structure = True
         self.newest_time_ns = 0
+        self.last_going_txid = NOT_KNOWN if going_txid is None else going_txid
         self.connected = False
         self.sending = None
         self.filled = False
@@ -146,6 +152,11 @@ cdef class SourceFlow:
 
     cdef inline uint64_t watermark(self) noexcept:
         return max(self.cleared_position, (self.scanning if self.unacked is None else self.unacked).position)
+
+    @property
+    def going_txid(self):
+        """The last transaction id of the scanned records that go there, or a higher one; None: it is not known."""
+        return None if self.last_going_txid == NOT_KNOWN else self.last_going_txid
 
     @property
     def window(self):
@@ -213,12 +224,12 @@ cdef class SourceFlow:
         """
         self.vector = map_of_pairs(vector)
         self.vector_until = limit
-        if cursor.position < self.scanning.position:
+        if cursor.position < self.scanning.position and start_txid < self.last_going_txid:
             self.sending = cursor
             cursor.fetch()
             cursor.shows_structure = True
         else:
-            self.sending = None
+            self.sending = None  # the sink has every scanned record that goes there
         self.connected = True
         self.filled = False
         self.out = Outgoing()
@@ -351,6 +362,7 @@ cdef class SourceFlow:
 
     cdef int note(self, LogCursor cursor, const RecordHeader* record) except -1:
         """A scanned record goes to the destination: from now on it is pending."""
+        self.last_going_txid = max(self.last_going_txid, record.txid)
         if record.position < self.cleared_position or holds(self, record.txid):
             return 0
         if self.unacked is None:
