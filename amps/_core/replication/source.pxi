@@ -58,8 +58,8 @@ cdef class SourceFlow:
     cursor: before `acked_position`, and not within a transaction; or at the beginning of the log. Its topics are
     TopicEntry objects. It, and the names, know what is before it in its journal. table: the destination's pending
     table, which was begun anew; None: nothing waits for it. acked_position, acked_txid: where the acknowledgements of
-    this instance had got to, 0 if that is not known. going_txid: no record before `acked_position` that goes there has a
-    higher transaction id; None: that is not known.
+    this instance had got to, 0 if that is not known. going_txid: no record before `acked_position` that goes there has
+    a higher transaction id; None: that is not known.
     """
 
     cdef Rules rules

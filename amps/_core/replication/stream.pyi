@@ -69,6 +69,7 @@ class SourceFlow:
         table: PendingTable | None = None,
         acked_position: int = 0,
         acked_txid: int = 0,
+        going_txid: int | None = None,
     ) -> None: ...
     @property
     def scanned_position(self) -> int: ...

@@ -1,9 +1,9 @@
 """`<Name>.destinations`: what a restart knows about the destinations (docs/replication.md, "Identity").
 
 A JSON object with the uuid and the epoch of this instance's log, and for each destination, by its label: name and epoch
-of the instance there, the acknowledged log position and transaction id, and what goes there before it. The file is replaced as a whole. It may be
-old, or be lost: then a resynchronization takes longer, and the core keeps more journals meanwhile. It never says more
-than was acknowledged. A file of another log is ignored.
+of the instance there, the acknowledged log position and transaction id, and what goes there before it. The file is
+replaced as a whole. It may be old, or be lost: then a resynchronization takes longer, and the core keeps more journals
+meanwhile. It never says more than was acknowledged. A file of another log is ignored.
 """
 
 import contextlib

@@ -603,7 +603,7 @@ def test_acknowledged_stays_acknowledged(
 
 
 def test_a_sink_that_has_all_that_goes_there_needs_no_second_reading(tmp_path: Path) -> None:
-    """replication.md §24.5: the records behind the sink's last one that go there are sent, and no others are looked at."""
+    """replication.md §24.5: the records behind the sink's last one are sent, if they go there."""
     log = GrowingLog(tmp_path)
     for number in range(3):
         log.append("p", number + 1)
