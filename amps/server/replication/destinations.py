@@ -12,6 +12,7 @@ Invariants
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from amps._core.replication.stream import SourceFlow, TxidSet
 from amps._core.shm.memory import MODE_ASYNC, MODE_DOWNGRADED, MODE_SYNC
@@ -70,6 +71,7 @@ class Destination:
         self._clock = clock
         self._write_times = write_times
         self._source_made = source_made
+        self._rules = _digest(config)
         self._broken = ""
         mode, acked, upgraded_at, *_ = self._control.destination(index)
         self._mode: int = mode
@@ -87,9 +89,12 @@ class Destination:
     def begin(self) -> None:
         """Begin to scan the log where the destination may lack records."""
         self._statistics.begin(self._clock.time_ns())
-        self._make_source()
+        saved = self._saved
+        is_same = saved.rules == self._rules and saved.acked_position == self._acked_position
+        self._make_source(saved.going_txid if is_same else None)
 
-    def _make_source(self) -> None:
+    def _make_source(self, going_txid: int | None) -> None:
+        """`going_txid`: no record before the acknowledged position that goes there has a higher transaction id."""
         self._table.begin()
         self.source = SourceFlow(
             self._access.rules_of(self.config, self._peer),
@@ -97,6 +102,7 @@ class Destination:
             self._table,
             self._acked_position,
             self._acked_txid,
+            0 if self._acked_position == 0 else going_txid,
         )
         self._counted = (0, 0)
         self._tell_source()
@@ -118,7 +124,8 @@ class Destination:
         if known is not None and known.name == peer.name:
             # A wiped instance lacks what it had acknowledged. The journals that are still there are sent again.
             self._acked_txid = 0
-        self._make_source()
+        # To an instance that was not known, at most as much goes as it seemed before. To another one, more may go.
+        self._make_source(self.source.going_txid if known is None else None)
         return True
 
     def connected(self, connection: Connection) -> None:
@@ -238,8 +245,13 @@ class Destination:
     def saved(self) -> SavedDestination:
         """What a restart should know."""
         peer = self._peer
-        if peer is None:
-            return SavedDestination("", "", "", "", self._acked_position, self._acked_txid)
+        texts = (peer.name, peer.group, peer.uuid, peer.epoch) if peer is not None else ("", "", "", "")
         return SavedDestination(
-            peer.name, peer.group, peer.uuid, peer.epoch, self._acked_position, self._acked_txid
+            *texts, self._acked_position, self._acked_txid, self.source.going_txid, self._rules
         )
+
+
+def _digest(config: DestinationConfig) -> str:
+    """A digest of what decides which records go to a destination."""
+    topics = [(topic.name, topic.message_type, topic.is_regex, topic.filter) for topic in config.topics]
+    return sha256(repr((topics, config.pass_through)).encode("utf-8", "surrogatepass")).hexdigest()[:32]

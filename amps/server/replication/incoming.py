@@ -83,9 +83,9 @@ class Incoming:
         self._session: CoreSession | None = None
         self._sink: SinkFlow
         self._tracker: OnwardTracker
-        self._credit = 0
         self._closed = False
         """Whether the source sends nothing until it has credit."""
+        self._granted = 0
         self._sent: TxidSet | None = None
         self._ack_due_s = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -166,7 +166,12 @@ class Incoming:
             last_txid,
         )
         self._tracker = OnwardTracker(
-            around.access.cursor_before(begin), upstream_id, around.sources, around.access.paths
+            around.access.cursor_before(begin),
+            upstream_id,
+            around.sources,
+            around.access.paths,
+            upstream=(self.upstream.name, self.upstream.epoch),
+            cursor_at=around.access.cursor_before,
         )
         self._tracker.reach(last_txid, durable)
         answer = Content(await channel.expect(frames.RESUME_ACK))
@@ -232,16 +237,14 @@ class Incoming:
         for txid, reason in sink.take_rejections():
             around.log.log("1E-0007", client=self.flow.client_name, txid=txid, reason=reason)
             self.channel.send(frames.REJECT, _TXID.pack(txid) + reason.encode("utf-8", "replace")[:1000])
-        if frame.type == frames.DATA:
-            self._credit += len(frame.payload)
-            if self._credit >= CREDIT_BYTES_MIN:
-                self.channel.link.wake()
+        if self._credit >= CREDIT_BYTES_MIN:
+            self.channel.link.wake()
 
     def look(self) -> None:
         """Let the source send, if it does not and the log takes records again."""
         if self._closed and not self._around.core.refuses:
             self._closed = False
-            self._credit += WINDOW_BYTES
+            self._granted -= WINDOW_BYTES
             self.channel.link.wake()
 
     def step(self, consumed: int, written: int, durable: int) -> bool:
@@ -282,10 +285,16 @@ class Incoming:
                 self._sent = acknowledged
                 self._ack_due_s = now_s + self.flow.ack_interval_ms / 1000
                 made.append(frames.encode(frames.ACK, acknowledged.to_payload(), stream))
-        if self._credit >= CREDIT_BYTES_MIN:
-            made.append(frames.encode(frames.CREDIT, _CREDIT.pack(self._credit), stream))
-            self._credit = 0
+        credit = self._credit
+        if credit >= CREDIT_BYTES_MIN:
+            made.append(frames.encode(frames.CREDIT, _CREDIT.pack(credit), stream))
+            self._granted += credit
         return made
+
+    @property
+    def _credit(self) -> int:
+        """Bytes to grant: those of the records that were taken. What is around records in a frame does not count."""
+        return self._sink.taken_bytes - self._granted
 
     def finish_acks(self) -> None:
         """Acknowledge what can be acknowledged now: this instance stops."""
