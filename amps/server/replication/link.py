@@ -330,7 +330,13 @@ class Link:
         content = Content(frame)
         code = content.text("code", chars_max=64)
         reason = content.text("reason", "", REASON_CHARS_MAX)
-        end = Refused(code, reason, by_peer=True, use_link=content.flag("use_link"))
+        end = Refused(
+            code,
+            reason,
+            by_peer=True,
+            use_link=content.flag("use_link"),
+            instance_uuid=content.text("instance_uuid", "", 64),
+        )
         if content.flag("flow"):
             self.channels[frame.stream].end_flow(end)
         else:
@@ -377,6 +383,8 @@ class Link:
         self.end_reason = end
         if tell and not end.by_peer:
             content = {"code": end.code, "reason": end.reason[:REASON_CHARS_MAX], "use_link": end.use_link}
+            if end.instance_uuid:
+                content["instance_uuid"] = end.instance_uuid
             with contextlib.suppress(OSError, RuntimeError):
                 while self._control:
                     self._put(self._control.popleft())
