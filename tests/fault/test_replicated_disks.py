@@ -6,13 +6,14 @@ disk does.
 
 import contextlib
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from tests.fault.load import replay
 from tests.support.held_syncs import HeldSyncs
-from tests.support.instances import Instances, two_way
+from tests.support.instances import Instances, To, two_way
 from tests.support.mounts import resize, small_disk
 from tests.support.peer import ConnectionClosed, Message, RawClient, Silence, bodies_of
 from tests.support.server import ServerProcess, numbered_bodies
@@ -22,6 +23,7 @@ SMALL = "24m"
 LARGE = "300m"
 PADDING_BYTES = 10_000
 PATIENCE_S = 60.0
+LONGEST_PAUSE_S = 3
 WAITS_S = 0.5
 """So long an acknowledgement that must not come is waited for."""
 
@@ -90,6 +92,7 @@ def test_a_full_disk_at_the_destination(group: Instances, full_disk: Path, uniqu
         (told,) = group["B"].log.wait_for("2C-0011", timeout_s=PATIENCE_S)
         assert "No space left on device; free some space there" in told.text
         group["A"].log.wait_for("1E-0002", "STORAGE", timeout_s=PATIENCE_S)
+        group["B"].log.wait_for("1E-0016", "the log accepts no records now", timeout_s=PATIENCE_S)
         stored = [body for _, body in replay(group["B"], "t")]
         assert 0 < len(stored) < 3000
         assert stored == here[: len(stored)]
@@ -142,6 +145,30 @@ def test_a_full_disk_at_the_source(group: Instances, full_disk: Path, unique: st
         found = bodies_of(group.log_of(name, 2520, timeout_s=PATIENCE_S))
         assert [body for body in found if body not in there] == here
         assert [body for body in found if body in there] == there
+
+
+@pytest.mark.parametrize("full_disk", ["B"], indirect=True)
+def test_a_message_that_is_too_large_for_the_room_at_the_destination(
+    group: Instances, full_disk: Path, unique: str
+) -> None:
+    """25.66, 25.69: the source tries again with pauses that grow. What is behind the message waits, in order; clients
+    of the destination go on with small messages.
+    """
+    group.add("A", [To("B", exclude="replicate,cascade", reconnect=f"100ms,100ms,{LONGEST_PAUSE_S}s")])
+    group.add("B")
+    group.start()
+    large = b'{"pad":"%s"}' % (b"x" * (20 << 20))
+    with group.client("A", unique) as client:
+        client.publish_all("t", [b"{}", large, b"[]"], first_sequence=1, a="persisted")
+        logons = group["A"].log.wait_for("1E-0001", count=4, timeout_s=PATIENCE_S)
+        with group.client("B", unique + "-b") as other:
+            other.publish_persisted("t", [b"1"], 1)
+        resize(full_disk, LARGE)
+        client.wait_for_persisted(3, PATIENCE_S)
+    times = [datetime.fromisoformat(record.timestamp) for record in logons]
+    assert (times[3] - times[2]).total_seconds() >= LONGEST_PAUSE_S
+    found = bodies_of(group.log_of("B", 4))
+    assert [body for body in found if body != b"1"] == [b"{}", large, b"[]"]
 
 
 @pytest.fixture(scope="module")

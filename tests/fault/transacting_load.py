@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tests.fault.load import PATIENCE_S, Publisher, check_everything, replay, running
 from tests.fault.replicated_load import Key, Mover, MovingPublisher, arrivals, key_of
-from tests.support.peer import Message, RawClient
+from tests.support.peer import Message, RawClient, Value
 from tests.support.queues import queue_xml, result, transaction_body
 from tests.support.server import ServerProcess, wait_until
 
@@ -101,8 +101,8 @@ class TransactingWorker(Mover):
     def _transact(self, client: RawClient, name: str, station: _Station, sequence: int) -> None:
         bookmark, key = station.unanswered[sequence]
         body = json.dumps({"worker": name, "s": sequence, "p": key[0], "n": key[1]}).encode()
-        header = {"c": "transaction", "t": TASK_QUEUE, "bm": bookmark, "s": sequence, "a": "persisted"}
-        client.send({**header, "cid": str(sequence)}, transaction_body(result(body, RESULTS)))
+        header: dict[str, Value] = {"c": "transaction", "cid": str(sequence), "t": TASK_QUEUE, "a": "persisted"}
+        client.send({**header, "bm": bookmark, "s": sequence}, transaction_body(result(body, RESULTS)))
 
     def _answered(self, name: str, station: _Station, message: Message) -> None:
         sequence = int(str(message["cid"]))

@@ -10,14 +10,20 @@ docs/spec/replication_histories.md. On one connection it gets nothing twice. Wha
 promise like a persisted acknowledgement: it is durable on the instance and on its sync destinations.
 """
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from amps._core.journal.reader import LogCursor
+from amps._core.shm.memory import MODE_SYNC
 from amps._core.wire.persisted import Destinations
 from amps.server.shared.journal_view import at_once
 from tests.simulation.checks import Entry, steps
+from tests.simulation.group_clients import Promise
 from tests.simulation.group_instance import GroupInstance
+from tests.simulation.group_model import SYNC
+from tests.simulation.group_topologies import Topology
 
 Point = tuple[int, int]
 """Publisher id and sequence."""
@@ -141,3 +147,86 @@ class GroupSubscriber:
             self.loose.add(entry.bookmark)
         elif not is_history:
             self._promised(connection.instance, entry)
+
+
+class World(Protocol):
+    """What subscribers need of their world."""
+
+    instances: dict[str, GroupInstance]
+    topology: Topology
+    promises: list[Promise]
+
+    def trace(self, text: str) -> None: ...
+    def may_move(self) -> bool: ...
+    def is_filled(self, name: str) -> bool: ...
+
+
+class Readers:
+    """The subscribers of a world. They have a chance of their own, so that all else of a seed is as without them."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self._world = world
+        self._chance = chance = random.Random(f"readers {seed}")
+        moves = world.topology.moves
+        self.subscribers = [
+            GroupSubscriber(f"subscriber-{n}", sorted(chance.choice(moves)), self._delivered, self._is_whole)
+            for n in range(chance.choice([1, 2]))
+        ]
+
+    def step(self) -> None:
+        """Sometimes a subscriber gets messages, or moves by the rules for clients that do."""
+        if self._chance.random() > 0.15:
+            return
+        subscriber = self._chance.choice(self.subscribers)
+        where = subscriber.where
+        if where is None or self._chance.random() < 0.05:
+            name = self._chance.choice(subscriber.homes)
+            instance = self._world.instances[name]
+            if not instance.alive or instance.paused or not self._world.is_filled(name):
+                return
+            if subscriber.last in (None, name) or self._world.may_move():
+                self._world.trace(f"{subscriber.name} subscribes at {name}")
+                subscriber.connect(instance)
+        elif not where.paused:
+            self._run(subscriber, self._chance.choice([1, 5, 100]))
+
+    @staticmethod
+    def _run(subscriber: GroupSubscriber, most: int) -> bool:
+        """Return whether it has got all that is durable where it is."""
+        where = subscriber.where
+        transports = [] if where is None else [one for one in where.transports if one is not None]
+        return bool(transports) and subscriber.run(transports[0].destinations, most)
+
+    def got_all(self) -> bool:
+        """All subscribers go on, wherever they are. Return whether they have got all."""
+        for subscriber in self.subscribers:
+            if subscriber.where is None:
+                subscriber.connect(self._world.instances[subscriber.last or subscriber.homes[0]])
+        done = [self._run(subscriber, 1 << 30) for subscriber in self.subscribers]
+        return all(done)
+
+    def check(self, anywhere: set[Point]) -> None:
+        """At the end each one has got everything that any log has."""
+        for subscriber in self.subscribers:
+            missed = anywhere - subscriber.got - subscriber.excused
+            assert not missed, f"{subscriber.name} never got {sorted(missed)[:10]}"
+            unknown = subscriber.got - anywhere - subscriber.loose
+            assert not unknown, f"{subscriber.name} got what nobody has: {sorted(unknown)[:10]}"
+
+    def _is_whole(self, instance: GroupInstance, position: int) -> bool:
+        ways = [way for way in self._world.topology.ways if way.source == instance.name]
+        found = [instance.runtime.control.destination(number) for number in range(len(ways))]
+        return all(
+            way.mode != SYNC or (mode == MODE_SYNC and position >= upgraded_at)
+            for way, (mode, _, upgraded_at, *_) in zip(ways, found, strict=True)
+        )
+
+    def _delivered(self, instance: GroupInstance, entry: Entry) -> None:
+        """The message is a promise of the instance and of its sync destinations."""
+        holders: set[tuple[str, int | str]] = {(instance.name, instance.epoch())}
+        destinations = instance.replication.destinations if instance.replication is not None else []
+        for index, destination in enumerate(destinations):
+            saved = destination.saved()
+            if instance.runtime.control.destination(index)[0] == MODE_SYNC and saved.peer_name:
+                holders.add((saved.peer_name, saved.peer_epoch))
+        self._world.promises.append(Promise((str(entry.publisher_id), entry.sequence), frozenset(holders)))

@@ -23,7 +23,6 @@ from amps.server.core import journal_retention, refusing, transient_files
 from amps.server.core.journal_files import StorageFailure
 from amps.server.core.older import RecoveryRefused
 from amps.server.replication import destinations, incoming, outgoing
-from tests.simulation.checks import Entry
 from tests.simulation.checks import check_order as check_own_order
 from tests.simulation.disk import Died
 from tests.simulation.group_checks import (
@@ -44,7 +43,7 @@ from tests.simulation.group_instance import (
 )
 from tests.simulation.group_model import SYNC
 from tests.simulation.group_network import Network
-from tests.simulation.group_subscribers import GroupSubscriber
+from tests.simulation.group_subscribers import GroupSubscriber, Readers
 from tests.simulation.group_topologies import TOPOLOGIES, Topology
 
 SECOND_NS = 10**9
@@ -115,18 +114,8 @@ class GroupWorld:
             client.promised = self._promised
             self.homes.append(Home(client, sorted(chance.choice(topology.moves))))
         self._names = {publisher_id(home.client.name): home.client for home in self.homes}
-        # They have a chance of their own, so that all else of a seed is as without them.
-        self._readers = random.Random(f"readers {seed}")
-        self.subscribers = [
-            GroupSubscriber(
-                f"subscriber-{number}",
-                sorted(self._readers.choice(topology.moves)),
-                self._delivered,
-                self._is_whole,
-            )
-            for number in range(self._readers.choice([1, 2]))
-        ]
         self.promises: list[Promise] = []
+        self._readers = Readers(self, seed)
         self.filling: set[str] = set()
         self._doomed: str | None = None
         self.downgrades = 0
@@ -139,6 +128,11 @@ class GroupWorld:
             for action, weight in self._actions()
         }
 
+    @property
+    def subscribers(self) -> list[GroupSubscriber]:
+        """All of them."""
+        return self._readers.subscribers
+
     # Running
 
     def run(self, step_count: int) -> None:
@@ -150,7 +144,7 @@ class GroupWorld:
             for action in self.chance.choices(actions, weights, k=step_count):
                 self.now_ns += self.chance.randrange(1_000_000)
                 action()
-                self._read()
+                self._readers.step()
                 self._strike()
             self._settle()
         finally:
@@ -272,12 +266,12 @@ class GroupWorld:
         home = self.chance.choice(self.homes)
         name = self.chance.choice(home.names)
         instance = self.instances[name]
-        if not instance.alive or instance.paused or not self._is_filled(name):
+        if not instance.alive or instance.paused or not self.is_filled(name):
             return
-        if not home.visited or name == home.last or self._may_move():
+        if not home.visited or name == home.last or self.may_move():
             self._connect(home, instance)
 
-    def _may_move(self) -> bool:
+    def may_move(self) -> bool:
         """True if no destination was downgraded and has not caught up since (replication_histories.md, H-2 and H-4)."""
         for name, number in sorted(self.tainted):
             instance = self.instances[name]
@@ -312,7 +306,7 @@ class GroupWorld:
                         if session.wire is client.wire and transport is not None:
                             transport.end(session)
 
-    def _is_filled(self, name: str) -> bool:
+    def is_filled(self, name: str) -> bool:
         """True if an instance was never wiped, or holds again all that the others hold."""
         if name in self.filling:
             own = {message.bookmark for message in self._log_of(self.instances[name])}
@@ -350,53 +344,6 @@ class GroupWorld:
         if self.chance.random() < 0.04:
             self._doomed = self.chance.choice(sorted(found for found, _ in holders))
         self.promises.append(Promise((str(publisher_id(name)), sequence), frozenset(holders)))
-
-    # Subscribers
-
-    def _read(self) -> None:
-        """Sometimes a subscriber gets messages, or moves."""
-        if self._readers.random() > 0.15:
-            return
-        subscriber = self._readers.choice(self.subscribers)
-        if subscriber.where is None or self._readers.random() < 0.05:
-            self._move_subscriber(subscriber)
-        elif not subscriber.where.paused:
-            self._run_subscriber(subscriber, self._readers.choice([1, 5, 100]))
-
-    def _move_subscriber(self, subscriber: GroupSubscriber) -> None:
-        """By the rules for clients that move."""
-        name = self._readers.choice(subscriber.homes)
-        instance = self.instances[name]
-        if not instance.alive or instance.paused or not self._is_filled(name):
-            return
-        if subscriber.last in (None, name) or self._may_move():
-            self.trace(f"{subscriber.name} subscribes at {name}")
-            subscriber.connect(instance)
-
-    def _run_subscriber(self, subscriber: GroupSubscriber, most: int) -> bool:
-        """Return whether it has got all that is durable where it is."""
-        where = subscriber.where
-        transports = [] if where is None else [one for one in where.transports if one is not None]
-        return bool(transports) and subscriber.run(transports[0].destinations, most)
-
-    def _is_whole(self, instance: GroupInstance, position: int) -> bool:
-        """Whether all links that are configured sync are so for messages from a log position on."""
-        ways = [way for way in self.topology.ways if way.source == instance.name]
-        found = [instance.runtime.control.destination(number) for number in range(len(ways))]
-        return all(
-            way.mode != SYNC or (mode == MODE_SYNC and position >= upgraded_at)
-            for way, (mode, _, upgraded_at, *_) in zip(ways, found, strict=True)
-        )
-
-    def _delivered(self, instance: GroupInstance, entry: Entry) -> None:
-        """A fully durable subscriber got a message that had waited for the destinations that are sync."""
-        holders: set[tuple[str, int | str]] = {(instance.name, instance.epoch())}
-        destinations = instance.replication.destinations if instance.replication is not None else []
-        for index, destination in enumerate(destinations):
-            saved = destination.saved()
-            if instance.runtime.control.destination(index)[0] == MODE_SYNC and saved.peer_name:
-                holders.add((saved.peer_name, saved.peer_epoch))
-        self.promises.append(Promise((str(entry.publisher_id), entry.sequence), frozenset(holders)))
 
     # Faults
 
@@ -644,22 +591,8 @@ class GroupWorld:
         check_order(logs)
         self._check_contents(logs)
         check_promises(self.promises, logs, {name: one.epoch() for name, one in self.instances.items()})
-        self._check_subscribers(logs)
-
-    def _check_subscribers(self, logs: dict[str, list[Held]]) -> None:
-        """Each one gets the rest, and has got everything once then."""
-        anywhere = {(int(message.publisher), message.sequence) for log in logs.values() for message in log}
-        for subscriber in self.subscribers:
-            if subscriber.where is None:
-                subscriber.connect(self.instances[subscriber.last or subscriber.homes[0]])
-            self._run_until(
-                functools.partial(self._run_subscriber, subscriber, 1 << 30),
-                f"{subscriber.name} does not get all messages",
-            )
-            missed = anywhere - subscriber.got - subscriber.excused
-            assert not missed, f"{subscriber.name} never got {sorted(missed)[:10]}"
-            unknown = subscriber.got - anywhere - subscriber.loose
-            assert not unknown, f"{subscriber.name} got what nobody has: {sorted(unknown)[:10]}"
+        self._run_until(self._readers.got_all, "subscribers do not get all messages")
+        self._readers.check({(int(message.publisher), message.sequence) for log in logs.values() for message in log})
 
     def _start_calmly(self, instance: GroupInstance) -> None:
         instance.open()

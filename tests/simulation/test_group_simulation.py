@@ -81,14 +81,8 @@ def _clients_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _subscribers_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        GroupSubscriber, "_is_persisted", staticmethod(lambda destinations, entry: True)
-    )
-
-
-def _bookmarks_begin_at_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a fault of the server: the world must notice a gap behind a list of bookmarks."""
-    monkeypatch.setattr("tests.simulation.group_subscribers.min", max, raising=False)
+    waits = staticmethod(lambda destinations, entry: True)
+    monkeypatch.setattr(GroupSubscriber, "_is_persisted", waits)
 
 
 def _resume_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +136,6 @@ def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
         (_records_leave_undurable, 102),
         (_clients_do_not_wait, 0),
         (_subscribers_do_not_wait, 1),
-        (_bookmarks_begin_at_the_newest, 126),
         (_resume_ahead, 1),
         (_same_epoch_after_a_wipe, 19),
         (_records_that_the_core_has_not_read_count, 117),

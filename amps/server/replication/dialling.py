@@ -32,6 +32,8 @@ SPREAD = 0.1
 """The random part of a pause, at most."""
 LASTING_S = 1.0
 """A flow that ended sooner than that counts as an attempt that failed."""
+LASTING_FULL_S = 60.0
+"""The same for one that ended because the disk is full there: it takes the same records again as far as before."""
 
 Connect = Callable[[str, int, ssl.SSLContext | None, bool], Awaitable[tuple[Reader, Writer, str]]]
 """Connects to host and port, with TLS or without; whether IPv6 is preferred. Returns the address for logs, too."""
@@ -112,16 +114,16 @@ class Dialler:
             last = outcomes[-1] if outcomes else None
             if len(self._met) > known:
                 self._link_came.set()  # a link that was there before may be usable now
-            if last is not None and last.began and last.lasted_s >= LASTING_S:
+            began = last is not None and last.began
+            is_full = last is not None and last.end.code == hello.STORAGE
+            if last is not None and began and last.lasted_s >= (LASTING_FULL_S if is_full else LASTING_S):
                 passes = 0
                 self._told.clear()
                 continue
             pause_s = timeouts[min(passes, len(timeouts) - 1)]
             if any(outcome.end.code == hello.VALIDATION for outcome in outcomes):
                 pause_s = max(pause_s, VALIDATION_PAUSE_S)
-            # A full disk stays full for a while, and takes the same records as far as before each time.
-            worked = last is not None and last.began and last.end.code != hello.STORAGE
-            passes = 0 if worked else passes + 1
+            passes = 0 if began and not is_full else passes + 1
             await self._pause(pause_s)
 
     def _timeouts(self) -> tuple[float, ...]:

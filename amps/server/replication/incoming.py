@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from amps._core.replication.stream import (
+    WINDOW_BYTES,
     OnwardTracker,
     SinkFlow,
     SourceFlow,
@@ -31,8 +32,6 @@ SETUP_S = 30.0
 LOGON_S = 10.0
 RESUME_S = 120.0
 VECTOR_PART_BYTES = 1 << 20
-WINDOW_BYTES = 16 << 20
-"""What the source may send before it has credit, or at once when a full disk has room again."""
 CREDIT_BYTES_MIN = 1 << 20
 SCAN_BYTES = 4 << 20
 _CREDIT = struct.Struct("<Q")
