@@ -2,7 +2,9 @@
 test_replication_events.py.
 """
 
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,28 @@ def test_operations_9_2_unrecorded_messages_do_not_wait_for_actions(
         lambda: any("|last|" in text for text in echoed(server, "ran")), PATIENCE_S, "no action for the last one"
     )
     assert len(server.log.find("29-0006")) == 1
+
+
+def test_operations_9_2_a_services_process_that_stands_still_holds_nobody_up(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """docs/operations.md: 64 MiB are kept for it, and it goes on at the end."""
+    server = start_server(instance_xml=f"<Actions>{published('M', told('ran'))}</Actions>")
+    client, subscriber = peers.logged_on(server), peers.logged_on(server)
+    subscriber.subscribe("M")
+    (pid,) = server.pids("amps: services")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for _ in range(12):
+            client.publish_all("M", [b"x" * 100_000] * 100)  # 10 MB
+            subscriber.receive_published(100)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    server.log.wait_for("29-0011")
+    client.publish("M", b"last")
+    wait_until(
+        lambda: any("|last|" in text for text in echoed(server, "ran")), PATIENCE_S, "no action for the last one"
+    )
 
 
 def test_operations_9_2_no_action_runs_for_what_was_published_before(
