@@ -212,7 +212,7 @@ class DestinationReader:
         if compression == "lz4" and find_spec("lz4") is None:
             checker.error(
                 (section if own else destination).where("CompressionType"),
-                "the compression lz4 needs the Python package lz4; install it, or write zstd or zlib",
+                "the compression lz4 needs a package that is missing: pip install 'amps-server[lz4]', or write zstd",
             )
         addresses = tuple(address for group in section.all("InetAddr") for address in group)
         for address in addresses:

@@ -115,11 +115,3 @@ class AmpsQueuePair(AmpsPair):
     window = AmpsQueue.window
     member = AmpsQueue
     topics = ("bench", END_TOPIC, QUEUE)
-
-
-class AmpsAsyncPair(AmpsPair):
-    """A copy for which acknowledgements do not wait, so that publishing goes on without it."""
-
-    name = "amps-async-pair"
-    title = "this server"
-    sync_type = "async"

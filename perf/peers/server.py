@@ -158,12 +158,14 @@ class ServerPeer(Peer):
         return [root, *root.children(recursive=True)]
 
     def cpu(self) -> CpuTime:
+        """Processor time of all processes, also of those that have ended, such as those that write snapshots."""
         used: dict[str, float] = {}
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
                 title = " ".join(process.cmdline()[:1]) if ":" in process.cmdline()[0] else process.name()
-                used[title] = used.get(title, 0.0) + times.user + times.system
+                spent = times.user + times.system + times.children_user + times.children_system
+                used[title] = used.get(title, 0.0) + spent
         return CpuTime(used)
 
     def stop(self) -> None:

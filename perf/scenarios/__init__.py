@@ -24,6 +24,7 @@ from perf.scenarios.queue_topics import QueueTopics
 from perf.scenarios.queue_transactions import QueueTransactions
 from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
+from perf.scenarios.replicate_catch_up import ReplicateCatchUp
 from perf.scenarios.replicate_persist import ReplicatePersist
 from perf.scenarios.replicate_queue import ReplicateQueue
 from perf.scenarios.spark_read import SparkReadScenario
@@ -53,6 +54,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         EmbeddedStart(),
         ReplicatePersist(),
         ReplicateQueue(),
+        ReplicateCatchUp(),
         SparkReadScenario(),
         ClientPublish(),
         ClientLive(),

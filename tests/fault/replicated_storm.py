@@ -26,6 +26,15 @@ from tests.fault.replicated_load import (
     key_of,
 )
 from tests.fault.storm import DEATHS_PER_KIND, kill_supervisor
+from tests.fault.transacting_load import (
+    TASK_QUEUE,
+    TASK_QUEUE_XML,
+    WORK,
+    TaskPublisher,
+    TransactingWorker,
+    check_tasks,
+    finish_tasks,
+)
 from tests.support.instances import Instances, Sent, To
 from tests.support.link_proxy import LinkProxy
 from tests.support.queues import queue_xml
@@ -55,13 +64,14 @@ def make_group(directory: Path, count: int) -> Instances:
     """Instances A, B, … that are not started: each has the others as sync destinations behind proxies, and a queue."""
     names = "ABC"[:count]
     group = Instances(directory)
-    topics = (Sent(LOGGED), Sent(f"^{QUEUE}$"))
+    patterns = (LOGGED, f"^{QUEUE}$", WORK, f"^{TASK_QUEUE}$")
+    topics = [Sent(pattern) for pattern in patterns]
     for name in names:
         group.add(
             name,
             [To(other, topics=topics) for other in names if other != name],
-            topics=(LOGGED, f"^{QUEUE}$"),
-            xml=f"<SOW>{queue_xml(QUEUE, QUEUED)}</SOW>",
+            topics=patterns,
+            xml=f"<SOW>{queue_xml(QUEUE, QUEUED)}{TASK_QUEUE_XML}</SOW>",
         )
     for name in names:
         for other in names:
@@ -230,6 +240,8 @@ def _progress(participants: Sequence[Participant]) -> dict[str, int]:
             found[each.name] = each.count
         elif isinstance(each, Worker):
             found["workers"] = found.get("workers", 0) + len(each.answered)
+        elif isinstance(each, TransactingWorker):
+            found["transacting workers"] = found.get("transacting workers", 0) + len(each.done)
     return found
 
 
@@ -252,9 +264,12 @@ def group_storm(group: Instances, names: str, seed: int, kinds: Sequence[str | N
     ]
     subscribers = [MovingSubscriber(servers, f"subscriber-{n}", seed + 10 + n) for n in range(2)]
     workers = [Worker(servers, f"worker-{n}", seed + 20 + n) for n in range(3)]
+    tasks = [TaskPublisher(server, f"tasks-{n}", seed + 30 + n) for n, server in enumerate(servers)]
+    taskers = [TransactingWorker(servers, f"tasker-{n}", seed + 40 + n) for n in range(3)]
+    everyone = [*publishers, *subscribers, *workers, *tasks, *taskers]
     weather = GroupStorm(group, names, seed)
     try:
-        with running([*publishers, *subscribers, *workers]):
+        with running(everyone):
             # A subscriber that moves knows a place only for publishers of which it has had a message.
             wait_until(
                 lambda: all(len(subscriber.seen) == len(publishers) for subscriber in subscribers),
@@ -262,7 +277,7 @@ def group_storm(group: Instances, names: str, seed: int, kinds: Sequence[str | N
                 "subscribers do not get messages of all publishers",
             )
             for kind in kinds:
-                weather.strike([*publishers, *subscribers, *workers], kind)
+                weather.strike(everyone, kind)
         check_group(servers, list(publishers), subscribers)
         # The contents of the logs are also on the disks.
         weather.strike([], "power loss")
@@ -273,6 +288,7 @@ def group_storm(group: Instances, names: str, seed: int, kinds: Sequence[str | N
         queued = {key_of(body) for _, body in log if key_of(body)[0] == publishers[2].name}
         delivered = again.union(*(worker.delivered for worker in workers))
         assert delivered == queued, f"never delivered: {sorted(queued - delivered)[:10]}"
+        check_tasks(servers, tasks, [*taskers, *finish_tasks(servers, seed)])
     except BaseException as failure:
         failure.add_note(f"seed {seed}, instances {names}, faults so far: {weather.history}")
         raise

@@ -23,6 +23,7 @@ from amps.server.core import journal_retention, refusing, transient_files
 from amps.server.core.journal_files import StorageFailure
 from amps.server.core.older import RecoveryRefused
 from amps.server.replication import destinations, incoming, outgoing
+from tests.simulation.checks import Entry
 from tests.simulation.checks import check_order as check_own_order
 from tests.simulation.disk import Died
 from tests.simulation.group_checks import (
@@ -43,6 +44,7 @@ from tests.simulation.group_instance import (
 )
 from tests.simulation.group_model import SYNC
 from tests.simulation.group_network import Network
+from tests.simulation.group_subscribers import GroupSubscriber
 from tests.simulation.group_topologies import TOPOLOGIES, Topology
 
 SECOND_NS = 10**9
@@ -105,6 +107,17 @@ class GroupWorld:
             client.promised = self._promised
             self.homes.append(Home(client, sorted(chance.choice(topology.moves))))
         self._names = {publisher_id(home.client.name): home.client for home in self.homes}
+        # They have a chance of their own, so that all else of a seed is as without them.
+        self._readers = random.Random(f"readers {seed}")
+        self.subscribers = [
+            GroupSubscriber(
+                f"subscriber-{number}",
+                sorted(self._readers.choice(topology.moves)),
+                self._delivered,
+                self._is_whole,
+            )
+            for number in range(self._readers.choice([1, 2]))
+        ]
         self.promises: list[Promise] = []
         self.filling: set[str] = set()
         self._doomed: str | None = None
@@ -128,6 +141,7 @@ class GroupWorld:
             for action in self.chance.choices(actions, weights, k=step_count):
                 self.now_ns += self.chance.randrange(1_000_000)
                 action()
+                self._read()
                 self._strike()
             self._settle()
         finally:
@@ -327,6 +341,53 @@ class GroupWorld:
         if self.chance.random() < 0.04:
             self._doomed = self.chance.choice(sorted(found for found, _ in holders))
         self.promises.append(Promise((str(publisher_id(name)), sequence), frozenset(holders)))
+
+    # Subscribers
+
+    def _read(self) -> None:
+        """Sometimes a subscriber gets messages, or moves."""
+        if self._readers.random() > 0.15:
+            return
+        subscriber = self._readers.choice(self.subscribers)
+        if subscriber.where is None or self._readers.random() < 0.05:
+            self._move_subscriber(subscriber)
+        elif not subscriber.where.paused:
+            self._run_subscriber(subscriber, self._readers.choice([1, 5, 100]))
+
+    def _move_subscriber(self, subscriber: GroupSubscriber) -> None:
+        """By the rules for clients that move."""
+        name = self._readers.choice(subscriber.homes)
+        instance = self.instances[name]
+        if not instance.alive or instance.paused or not self._is_filled(name):
+            return
+        if subscriber.last in (None, name) or self._may_move():
+            self.trace(f"{subscriber.name} subscribes at {name}")
+            subscriber.connect(instance)
+
+    def _run_subscriber(self, subscriber: GroupSubscriber, most: int) -> bool:
+        """Return whether it has got all that is durable where it is."""
+        where = subscriber.where
+        transports = [] if where is None else [one for one in where.transports if one is not None]
+        return bool(transports) and subscriber.run(transports[0].destinations, most)
+
+    def _is_whole(self, instance: GroupInstance, position: int) -> bool:
+        """Whether all links that are configured sync are so for messages from a log position on."""
+        ways = [way for way in self.topology.ways if way.source == instance.name]
+        found = [instance.runtime.control.destination(number) for number in range(len(ways))]
+        return all(
+            way.mode != SYNC or (mode == MODE_SYNC and position >= upgraded_at)
+            for way, (mode, _, upgraded_at, *_) in zip(ways, found, strict=True)
+        )
+
+    def _delivered(self, instance: GroupInstance, entry: Entry) -> None:
+        """A fully durable subscriber got a message that had waited for the destinations that are sync."""
+        holders: set[tuple[str, int | str]] = {(instance.name, instance.epoch())}
+        destinations = instance.replication.destinations if instance.replication is not None else []
+        for index, destination in enumerate(destinations):
+            saved = destination.saved()
+            if instance.runtime.control.destination(index)[0] == MODE_SYNC and saved.peer_name:
+                holders.add((saved.peer_name, saved.peer_epoch))
+        self.promises.append(Promise((str(entry.publisher_id), entry.sequence), frozenset(holders)))
 
     # Faults
 
@@ -574,6 +635,22 @@ class GroupWorld:
         check_order(logs)
         self._check_contents(logs)
         check_promises(self.promises, logs, {name: one.epoch() for name, one in self.instances.items()})
+        self._check_subscribers(logs)
+
+    def _check_subscribers(self, logs: dict[str, list[Held]]) -> None:
+        """Each one gets the rest, and has got everything once then."""
+        anywhere = {(int(message.publisher), message.sequence) for log in logs.values() for message in log}
+        for subscriber in self.subscribers:
+            if subscriber.where is None:
+                subscriber.connect(self.instances[subscriber.last or subscriber.homes[0]])
+            self._run_until(
+                functools.partial(self._run_subscriber, subscriber, 1 << 30),
+                f"{subscriber.name} does not get all messages",
+            )
+            missed = anywhere - subscriber.got - subscriber.excused
+            assert not missed, f"{subscriber.name} never got {sorted(missed)[:10]}"
+            unknown = subscriber.got - anywhere - subscriber.loose
+            assert not unknown, f"{subscriber.name} got what nobody has: {sorted(unknown)[:10]}"
 
     def _start_calmly(self, instance: GroupInstance) -> None:
         instance.open()
@@ -636,7 +713,7 @@ def _set_sizes(chance: random.Random | None) -> None:
     outgoing.BATCH_BYTES = size(1 << 20, 500, 5000)
     destinations.SCAN_BYTES = incoming.SCAN_BYTES = size(4 << 20, 300, 5000)
     incoming.VECTOR_PART_BYTES = size(1 << 20, 16)
-    outgoing.WINDOW_BYTES = size(16 << 20, 1 << 16)
+    outgoing.WINDOW_BYTES = incoming.WINDOW_BYTES = size(16 << 20, 1 << 16)
     incoming.CREDIT_BYTES_MIN = min(size(1 << 20, 1, 1 << 12), outgoing.WINDOW_BYTES >> 4)
 
 

@@ -69,6 +69,7 @@ class GrowingLog:
         self.position = start + HEADER_BYTES
         self.topics: dict[tuple[str, str], int] = {}
         self.names: set[int] = set()
+        self.last_topic_offset = self.last_name_offset = 0
 
     def _put(self, parts: RecordParts) -> tuple[RecordParts, bytes]:
         placed = replace(parts, position=self.position)
@@ -82,7 +83,9 @@ class GrowingLog:
     def _name(self, name_class: int, text: bytes) -> int:
         name_id = publisher_id(text.decode())
         if name_id not in self.names:
-            self._put(RecordParts(name_payload(name_id, text, 0, name_class), kind=KIND_NAME))
+            payload = name_payload(name_id, text, self.last_name_offset, name_class)
+            self.last_name_offset = self.position - self.start
+            self._put(RecordParts(payload, kind=KIND_NAME, txid=self.txid))
             self.names.add(name_id)
         return name_id
 
@@ -117,8 +120,9 @@ class GrowingLog:
             key = (topic, message_type)
             if key not in self.topics:
                 self.topics[key] = len(self.topics)
-                text = topic_payload(topic.encode(), message_type.encode())
-                self._put(RecordParts(text, kind=KIND_TOPIC, topic_id=self.topics[key]))
+                text = topic_payload(topic.encode(), message_type.encode(), self.last_topic_offset)
+                self.last_topic_offset = self.position - self.start
+                self._put(RecordParts(text, kind=KIND_TOPIC, topic_id=self.topics[key], txid=self.txid))
             publisher = fields.pop("publisher_id", None) or self._name(CLIENT_CLASS, client.encode())
             if source is not None:
                 extension += element(SOURCE, *source)

@@ -6,6 +6,9 @@
 # only rise in a log, so a bookmark can only be in the block whose entry encloses it. Topic records form a chain that
 # leads backwards from `last_topic_offset`.
 #
+# A block that does not begin within a transaction is an *entrance*: a reader that must have transactions whole may
+# begin there.
+#
 # The core builds the index of the file in use in shared memory, where transports read it. It fills an entry, then
 # publishes the counts by release stores. When a file is full, the index is written beside it with a summary per
 # publisher and a checksum. An index is a cache: it can always be rebuilt by scanning its journal.
@@ -18,9 +21,21 @@ import mmap
 import numpy
 
 from amps._core.shm.platform cimport crc32c, load_acquire, store_relaxed, store_release
-from amps._core.journal.record cimport EXTENSION_SOURCE, KIND_NAME, KIND_TOPIC, RecordHeader, extension_word
+from amps._core.journal.record cimport (
+    EXTENSION_SOURCE,
+    KIND_NAME,
+    KIND_TOPIC,
+    KIND_TRANSACTION,
+    TRANSACTION_BYTES,
+    RecordHeader,
+    TransactionGroup,
+    extension_word,
+    transaction_group,
+)
 from amps._core.journal.index cimport (
     INDEX_BLOCK_BYTES,
+    INDEX_BLOCK_ENTRANCE,
+    INDEX_BLOCK_OVERFLOW,
     INDEX_ENTRIES_PER_BLOCK_MAX,
     INDEX_HEADER_BYTES,
     INDEX_VERSION,
@@ -31,7 +46,7 @@ from amps._core.journal.index cimport (
 )
 
 BLOCK_DTYPE = numpy.dtype(
-    [("offset", "<u8"), ("txid", "<u8"), ("timestamp_ns", "<u8"), ("first_entry", "<u4"), ("overflow", "<u4")]
+    [("offset", "<u8"), ("txid", "<u8"), ("timestamp_ns", "<u8"), ("first_entry", "<u4"), ("flags", "<u4")]
 )
 ENTRY_DTYPE = numpy.dtype(
     [("publisher_id", "<u8"), ("first_sequence", "<u8"), ("last_sequence", "<u8"), ("block", "<u4"), ("unused", "<u4")]
@@ -140,6 +155,7 @@ cdef class IndexBuilder:
         self.cached_index[0] = self.cached_index[1] = 0
         self.current_block = <uint64_t>-1
         self.entries_in_block = 0
+        self.group_end = 0
 
     def __dealloc__(self):
         free(self.publishers)
@@ -149,6 +165,7 @@ cdef class IndexBuilder:
         cdef uint64_t block = offset // INDEX_BLOCK_BYTES
         cdef uint64_t number
         cdef uint64_t upstream
+        cdef const TransactionGroup* group
         cdef IndexHeader* header = self.header
         if block != self.current_block:
             number = header.block_count
@@ -158,7 +175,7 @@ cdef class IndexBuilder:
             self.blocks[number].txid = record.txid
             self.blocks[number].timestamp_ns = record.timestamp_ns
             self.blocks[number].first_entry = <uint32_t>header.entry_count
-            self.blocks[number].overflow = 0
+            self.blocks[number].flags = INDEX_BLOCK_ENTRANCE if offset >= self.group_end else 0
             store_release(&header.block_count, number + 1)
             self.current_block = block
             self.entries_in_block = 0
@@ -166,6 +183,10 @@ cdef class IndexBuilder:
             store_release(&header.last_topic_offset, offset)
         elif record.kind == KIND_NAME:
             store_release(&header.last_name_offset, offset)
+        elif record.kind == KIND_TRANSACTION:
+            group = transaction_group(record)
+            if group != NULL:
+                self.group_end = offset + TRANSACTION_BYTES + group.bytes
         if header.first_txid == 0:
             header.first_txid = record.txid
             header.first_timestamp_ns = record.timestamp_ns
@@ -224,7 +245,7 @@ cdef class IndexBuilder:
                 store_release(&entry.first_sequence, sequence)
             return 0
         if self.entries_in_block == INDEX_ENTRIES_PER_BLOCK_MAX:
-            self.blocks[number].overflow = 1
+            self.blocks[number].flags |= INDEX_BLOCK_OVERFLOW
             return 0
         entry = &self.entries[header.entry_count]
         entry.publisher_id = publisher_id
@@ -405,7 +426,7 @@ cdef class IndexReader:
         index = block_count
         while index > 0:
             index -= 1
-            if self.blocks[index].overflow and self.blocks[index].offset not in found:
+            if self.blocks[index].flags & INDEX_BLOCK_OVERFLOW and self.blocks[index].offset not in found:
                 found.append(self.blocks[index].offset)
         return found
 
@@ -421,6 +442,43 @@ cdef class IndexReader:
             else:
                 high = middle
         return self.blocks[low - 1].offset if low else None
+
+    def entrance_before(self, uint64_t offset):
+        """File offset of the last entrance at or before a file offset; None if there is none."""
+        cdef uint64_t low = 0
+        cdef uint64_t high = load_acquire(<uint64_t*>&self.header.block_count)
+        cdef uint64_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.blocks[middle].offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return self.last_entrance(low)
+
+    def entrance_of_txid(self, uint64_t txid):
+        """File offset of the last entrance before which all records have lower transaction ids than the given one.
+
+        None if there is none.
+        """
+        cdef uint64_t low = 0
+        cdef uint64_t high = load_acquire(<uint64_t*>&self.header.block_count)
+        cdef uint64_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.blocks[middle].txid <= txid:
+                low = middle + 1
+            else:
+                high = middle
+        return self.last_entrance(low)
+
+    cdef object last_entrance(self, uint64_t count):
+        """File offset of the last entrance among the first `count` blocks; None if there is none."""
+        while count:
+            count -= 1
+            if self.blocks[count].flags & INDEX_BLOCK_ENTRANCE:
+                return self.blocks[count].offset
+        return None
 
     def block_range(self, uint64_t offset):
         """(first, end) file offsets of the block that begins at `offset`; end = 0: it is the last block."""

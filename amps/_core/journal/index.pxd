@@ -7,8 +7,11 @@ from libc.stdint cimport uint32_t, uint64_t
 cdef enum:
     INDEX_VERSION = 2
     INDEX_BLOCK_BYTES = 65536          # journal bytes per block of the index
-    INDEX_ENTRIES_PER_BLOCK_MAX = 32   # publishers listed per block; with more, `overflow` is set
+    INDEX_ENTRIES_PER_BLOCK_MAX = 32   # publishers listed per block; with more, the block has a flag
     INDEX_HEADER_BYTES = 136
+    # Flags of a block.
+    INDEX_BLOCK_OVERFLOW = 1           # more publishers than entries, the block itself must be read
+    INDEX_BLOCK_ENTRANCE = 2           # reading may begin there: it does not begin within a transaction
 
 
 cdef packed struct IndexHeader:
@@ -36,7 +39,7 @@ cdef packed struct IndexBlock:
     uint64_t txid                  # of that record
     uint64_t timestamp_ns          # of that record
     uint32_t first_entry           # number of its first publisher entry
-    uint32_t overflow              # 1: more publishers than entries, the block itself must be read
+    uint32_t flags                 # INDEX_BLOCK_...; an index of an earlier release has no entrances
 
 
 cdef packed struct IndexEntry:

@@ -7,7 +7,7 @@
 # before its transaction record.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
 from amps._core.journal.reader cimport LogFile, name_of_record, name_record_fits, topic_of_record, topic_record_fits
 from amps._core.journal.record cimport (
@@ -30,7 +30,9 @@ from amps._core.journal.record cimport (
 cdef enum:
     PROGRESS_BYTES = 1 << 24
     COMPRESSED_PROGRESS_BYTES = 1 << 20
-    ZERO_BLOCK_BYTES = 256
+    ZERO_BLOCK_BYTES = 4096
+
+cdef uint8_t[ZERO_BLOCK_BYTES] ZEROS
 
 
 class ScanResult:
@@ -307,14 +309,7 @@ cdef inline void take_record(Scan* scan, const RecordHeader* record) noexcept no
 cdef uint64_t zeros_at(const uint8_t* data, uint64_t length) noexcept nogil:
     """The number of zero bytes before the first byte that is not zero."""
     cdef uint64_t offset = 0
-    cdef uint64_t at
-    cdef uint8_t seen
-    while length - offset >= ZERO_BLOCK_BYTES:
-        seen = 0
-        for at in range(offset, offset + ZERO_BLOCK_BYTES):
-            seen |= data[at]
-        if seen:
-            break
+    while length - offset >= ZERO_BLOCK_BYTES and memcmp(data + offset, ZEROS, ZERO_BLOCK_BYTES) == 0:
         offset += ZERO_BLOCK_BYTES
     while offset < length and data[offset] == 0:
         offset += 1

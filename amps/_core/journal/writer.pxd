@@ -44,6 +44,7 @@ cdef class IndexBuilder:
     cdef uint64_t[2] cached_index
     cdef uint64_t current_block
     cdef uint32_t entries_in_block
+    cdef uint64_t group_end        # file offset of the end of the last transaction
 
     cdef int add(self, const RecordHeader* record, uint64_t offset) except -1
     cdef int _add_publisher(

@@ -5,6 +5,9 @@
 # log under another origin. It is acknowledged as soon as the original is durable (replication.md §24.7). The sink flow
 # says up to which record everything is in the log before a position, or was dropped (`reach`).
 #
+# While no record of the upstream can go on to a destination that is sync, the log is not read: nothing goes back to the
+# upstream itself. So in a pair of instances a sink reads no record twice.
+#
 # A record that waits for destinations is a *waiting run* of one. If there are very many, neighbours are joined.
 #
 # Invariants
@@ -40,13 +43,18 @@ cdef struct Waiting:
 cdef class OnwardTracker:
     """Follows the log for the records of one upstream.
 
-    cursor: at the beginning of the journal that contains the first record of the upstream behind `acked_txid`, or of an
-    earlier one; its topics are TopicEntry objects. upstream_id: name id of the upstream. destinations: the SourceFlow
+    cursor: before the first record of the upstream behind `acked_txid`. Its topics are TopicEntry objects; it, and the
+    names, know what is before it in its journal. upstream_id: name id of the upstream. destinations: the SourceFlow
     of each destination that is configured sync, None for others; at most 64; the owner may replace its items. names:
-    as for Rules. acked_txid: the upstream needs no acknowledgement up to there.
+    as for Rules. acked_txid: the upstream needs no acknowledgement up to there. upstream: name and epoch of the
+    upstream. cursor_at(position): a cursor that is at a log position or shortly before it, as `cursor`; None: the
+    tracker reads the log even if nothing goes on.
     """
 
-    cdef LogCursor cursor
+    cdef LogCursor cursor          # None: nothing goes on, or it is not known yet that something does
+    cdef tuple upstream
+    cdef object cursor_at
+    cdef uint64_t passed           # log position up to which it has not looked at records
     cdef uint64_t upstream_id
     cdef list destinations
     cdef dict names
@@ -68,13 +76,14 @@ cdef class OnwardTracker:
 
     def __init__(
         self, LogCursor cursor not None, uint64_t upstream_id, list destinations not None, dict names not None,
-        uint64_t acked_txid=0, uint64_t waiting_max=WAITING_MAX,
+        uint64_t acked_txid=0, uint64_t waiting_max=WAITING_MAX, tuple upstream=None, cursor_at=None,
     ):
         if len(destinations) > DESTINATIONS:
             raise ValueError(f"a tracker takes at most {DESTINATIONS} destinations")
-        self.cursor = cursor
-        cursor.fetch()
-        cursor.shows_structure = True
+        self.use(cursor)
+        self.upstream = upstream
+        self.cursor_at = cursor_at
+        self.passed = 0
         self.upstream_id = upstream_id
         self.destinations = destinations
         self.names = names
@@ -88,10 +97,16 @@ cdef class OnwardTracker:
     def __dealloc__(self):
         free(self.waiting)
 
+    cdef int use(self, LogCursor cursor) except -1:
+        self.cursor = cursor
+        cursor.fetch()
+        cursor.shows_structure = True
+        return 0
+
     @property
     def scanned_position(self):
-        """Log position up to which it has read the log."""
-        return self.cursor.position
+        """Log position up to which it has followed the log."""
+        return self.passed if self.cursor is None else self.cursor.position
 
     @property
     def pending(self):
@@ -117,9 +132,16 @@ cdef class OnwardTracker:
         Raises LogDamaged, LogRemoved.
         """
         cdef const RecordHeader* record
-        cdef LogCursor cursor = self.cursor
-        cdef uint64_t begin = cursor.position
+        cdef LogCursor cursor
+        cdef uint64_t begin
         cdef bint done = False
+        if self.cursor_at is not None and not self.goes_on():
+            self.pass_over(limit)
+            return True
+        if self.cursor is None:
+            self.use(self.cursor_at(self.passed))
+        cursor = self.cursor
+        begin = cursor.position
         begin_reading(cursor)
         while cursor.position - begin < bytes_max:
             record = next_record(cursor, limit)
@@ -128,12 +150,34 @@ cdef class OnwardTracker:
                 break
             if record.kind == KIND_NAME:
                 learn_name(self.names, record, cursor)
+            elif record.position < self.passed:
+                pass
             elif record.extension_length and extension_word(record, EXTENSION_SOURCE, 0) == self.upstream_id:
                 self.take(record)
             skip_record(cursor, record)
-        while self.reached and self.reached[0][0] <= cursor.position:
-            self.through = max(self.through, <uint64_t>self.reached.popleft()[1])
+        self.advance(cursor.position)
         return done
+
+    cdef bint goes_on(self) except -1:
+        """Whether records of the upstream may go on to a destination that is waited for."""
+        cdef SourceFlow flow
+        for flow in self.destinations:
+            if flow is not None and (flow.rules.peer is None or flow.rules.peer != self.upstream):
+                return True
+        return False
+
+    cdef int pass_over(self, uint64_t limit) except -1:
+        """Take all records up to a durable watermark as persisted."""
+        self.passed = max(limit, self.scanned_position)
+        self.cursor = None
+        self.last_waits = False
+        return self.advance(self.passed)
+
+    cdef int advance(self, uint64_t position) except -1:
+        """The log was followed up to a position."""
+        while self.reached and self.reached[0][0] <= position:
+            self.through = max(self.through, <uint64_t>self.reached.popleft()[1])
+        return 0
 
     cdef int take(self, const RecordHeader* record) except -1:
         """Note a record of the upstream."""

@@ -39,6 +39,7 @@ from amps._core.journal.record cimport (
     TransactionGroup,
     record_client_id,
     record_parts_fit,
+    record_payload,
     record_sound,
     transaction_group,
 )
@@ -47,13 +48,18 @@ from amps._core.shm.memory cimport PendingTable
 from amps._core.journal.reader import read_file_header
 
 
+cdef uint64_t NOT_KNOWN = <uint64_t>-1
+
+
 @cython.final
 cdef class SourceFlow:
     """The flow to one instance of a destination.
 
-    cursor: at the beginning of the journal that contains `acked_position`, or at the beginning of the log; its topics
-    are TopicEntry objects. table: the destination's pending table, which was begun anew; None: nothing waits for it.
-    acked_position, acked_txid: where the acknowledgements of this instance had got to, 0 if that is not known.
+    cursor: before `acked_position`, and not within a transaction; or at the beginning of the log. Its topics are
+    TopicEntry objects. It, and the names, know what is before it in its journal. table: the destination's pending
+    table, which was begun anew; None: nothing waits for it. acked_position, acked_txid: where the acknowledgements of
+    this instance had got to, 0 if that is not known. going_txid: no record before `acked_position` that goes there has
+    a higher transaction id; None: that is not known.
     """
 
     cdef Rules rules
@@ -64,6 +70,7 @@ cdef class SourceFlow:
     # the scan
     cdef LogCursor scanning
     cdef readonly uint64_t newest_time_ns      # log time of the last record that was scanned; 0: none
+    cdef uint64_t last_going_txid              # of the scanned records that go there; NOT_KNOWN
     # sending
     cdef readonly bint connected
     cdef LogCursor sending         # None: the scan sends, or there is no connection
@@ -92,7 +99,7 @@ cdef class SourceFlow:
 
     def __init__(
         self, Rules rules not None, LogCursor cursor not None, PendingTable table=None, uint64_t acked_position=0,
-        uint64_t acked_txid=0,
+        uint64_t acked_txid=0, going_txid=None,
     ):
         self.rules = rules
         self.table = table
@@ -102,6 +109,7 @@ cdef class SourceFlow:
         cursor.fetch()
         cursor.shows_structure = True
         self.newest_time_ns = 0
+        self.last_going_txid = NOT_KNOWN if going_txid is None else going_txid
         self.connected = False
         self.sending = None
         self.filled = False
@@ -144,6 +152,11 @@ cdef class SourceFlow:
 
     cdef inline uint64_t watermark(self) noexcept:
         return max(self.cleared_position, (self.scanning if self.unacked is None else self.unacked).position)
+
+    @property
+    def going_txid(self):
+        """The last transaction id of the scanned records that go there, or a higher one; None: it is not known."""
+        return None if self.last_going_txid == NOT_KNOWN else self.last_going_txid
 
     @property
     def window(self):
@@ -204,19 +217,19 @@ cdef class SourceFlow:
     ):
         """Send from now on: a connection is established.
 
-        cursor: at the beginning of a journal, with nothing to send before it (`find_start`). limit: the durable
-        watermark; records behind it are new to the sink. start_txid: the last transaction id of this log that the sink
-        has. vector: pairs of 8 bytes, publisher id and highest sequence there. window: bytes of records that may be
-        sent before the sink grants more. Raises StreamError for a malformed vector.
+        cursor: with nothing to send before it, and not within a transaction; as that of the constructor. limit: the
+        durable watermark; records behind it are new to the sink. start_txid: the last transaction id of this log that
+        the sink has. vector: pairs of 8 bytes, publisher id and highest sequence there. window: bytes of records that
+        may be sent before the sink grants more. Raises StreamError for a malformed vector.
         """
         self.vector = map_of_pairs(vector)
         self.vector_until = limit
-        if cursor.position < self.scanning.position:
+        if cursor.position < self.scanning.position and start_txid < self.last_going_txid:
             self.sending = cursor
             cursor.fetch()
             cursor.shows_structure = True
         else:
-            self.sending = None
+            self.sending = None  # the sink has every scanned record that goes there
         self.connected = True
         self.filled = False
         self.out = Outgoing()
@@ -349,6 +362,7 @@ cdef class SourceFlow:
 
     cdef int note(self, LogCursor cursor, const RecordHeader* record) except -1:
         """A scanned record goes to the destination: from now on it is pending."""
+        self.last_going_txid = max(self.last_going_txid, record.txid)
         if record.position < self.cleared_position or holds(self, record.txid):
             return 0
         if self.unacked is None:
@@ -421,6 +435,22 @@ cdef int learn_name(dict names, const RecordHeader* record, LogCursor cursor) ex
     if name_class != NAME_INSTANCE:
         names[name_id] = text
     return 0
+
+
+def learn_names_before(LogFile file not None, uint64_t last_name_offset, dict names not None):
+    """Note the names of a file, so that a flow may begin in its middle: {name id: text}.
+
+    last_name_offset: file offset of the last name record to note, as the index of the file has it; 0: there is none.
+    Raises LogDamaged, LogUnreadable.
+    """
+    cdef const RecordHeader* record
+    cdef uint64_t offset = last_name_offset
+    while offset:
+        record = file.chained(offset, KIND_NAME)
+        name_class, name_id, text = name_of_record(record)
+        if name_class != NAME_INSTANCE:
+            names[name_id] = text
+        offset = (<const uint64_t*>record_payload(record))[0]
 
 
 def find_start(directory, uint64_t first_number, uint64_t last_number, uint64_t txid):

@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 from _typeshed import ReadableBuffer
 
 from amps._core.expressions.machine import EvaluationContext, Filter
-from amps._core.journal.reader import LogCursor, LogDirectory
+from amps._core.journal.reader import LogCursor, LogDirectory, LogFile
 from amps._core.shm.memory import PendingTable, Ring
 from amps._core.wire.topics import TopicEntry, TopicTable
 
@@ -69,6 +69,7 @@ class SourceFlow:
         table: PendingTable | None = None,
         acked_position: int = 0,
         acked_txid: int = 0,
+        going_txid: int | None = None,
     ) -> None: ...
     @property
     def scanned_position(self) -> int: ...
@@ -92,6 +93,8 @@ class SourceFlow:
     def bytes_out(self) -> int: ...
     @property
     def settled(self) -> int: ...
+    @property
+    def going_txid(self) -> int | None: ...
     @property
     def window(self) -> int: ...
     @property
@@ -150,6 +153,8 @@ class OnwardTracker:
         names: dict[int, bytes],
         acked_txid: int = 0,
         waiting_max: int = ...,
+        upstream: tuple[str, str] | None = None,
+        cursor_at: Callable[[int], LogCursor] | None = None,
     ) -> None: ...
     @property
     def scanned_position(self) -> int: ...
@@ -159,6 +164,7 @@ class OnwardTracker:
     def scan(self, limit: int, bytes_max: int) -> bool: ...
     def acknowledged(self) -> TxidSet: ...
 
+def learn_names_before(file: LogFile, last_name_offset: int, names: dict[int, bytes]) -> None: ...
 def find_start(
     directory: LogDirectory, first_number: int, last_number: int, txid: int
 ) -> tuple[int, tuple[int, int] | None]: ...

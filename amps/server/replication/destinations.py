@@ -12,6 +12,7 @@ Invariants
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from amps._core.replication.stream import SourceFlow, TxidSet
 from amps._core.shm.memory import MODE_ASYNC, MODE_DOWNGRADED, MODE_SYNC
@@ -21,6 +22,7 @@ from amps.server.eventlog import EventLog
 from amps.server.replication.hello import Flow, Identity
 from amps.server.replication.log_access import LOG_PROBLEMS, LogAccess
 from amps.server.replication.state_file import SavedDestination
+from amps.server.replication.write_times import WriteTimes
 from amps.server.replication_statistics import Peer
 from amps.server.runtime import Runtime
 from amps.server.shared.replication_requests import LinkState
@@ -54,6 +56,7 @@ class Destination:
         access: LogAccess,
         saved: SavedDestination,
         clock: Clock,
+        write_times: WriteTimes,
         source_made: Callable[[int, SourceFlow | None], None],
     ) -> None:
         """`source_made` gets the index and each new source, or None if nothing ever waits for it."""
@@ -66,7 +69,9 @@ class Destination:
         self._statistics = runtime.replication_statistics.destinations[index]
         self._access = access
         self._clock = clock
+        self._write_times = write_times
         self._source_made = source_made
+        self._rules = _digest(config)
         self._broken = ""
         mode, acked, upgraded_at, *_ = self._control.destination(index)
         self._mode: int = mode
@@ -79,15 +84,17 @@ class Destination:
         # The position may be that of an earlier process, which came further than the file says.
         self._acked_txid = saved.acked_txid
         self._counted = (0, 0)
-        self._aged_from: tuple[int, float] = (0, 0.0)
         self.source: SourceFlow
 
     def begin(self) -> None:
         """Begin to scan the log where the destination may lack records."""
         self._statistics.begin(self._clock.time_ns())
-        self._make_source()
+        saved = self._saved
+        is_same = saved.rules == self._rules and saved.acked_position == self._acked_position
+        self._make_source(saved.going_txid if is_same else None)
 
-    def _make_source(self) -> None:
+    def _make_source(self, going_txid: int | None) -> None:
+        """`going_txid`: no record before the acknowledged position that goes there has a higher transaction id."""
         self._table.begin()
         self.source = SourceFlow(
             self._access.rules_of(self.config, self._peer),
@@ -95,6 +102,7 @@ class Destination:
             self._table,
             self._acked_position,
             self._acked_txid,
+            0 if self._acked_position == 0 else going_txid,
         )
         self._counted = (0, 0)
         self._tell_source()
@@ -116,7 +124,8 @@ class Destination:
         if known is not None and known.name == peer.name:
             # A wiped instance lacks what it had acknowledged. The journals that are still there are sent again.
             self._acked_txid = 0
-        self._make_source()
+        # To an instance that was not known, at most as much goes as it seemed before. To another one, more may go.
+        self._make_source(self.source.going_txid if known is None else None)
         return True
 
     def connected(self, connection: Connection) -> None:
@@ -208,16 +217,10 @@ class Destination:
 
     def state(self) -> LinkState:
         """For the rules of downgrades and upgrades. Age: of the oldest record that is not acknowledged (25.17)."""
-        oldest_ns = self.source.oldest_pending_time_ns
-        now_s = self._clock.monotonic_s()
-        if not oldest_ns:
-            self._aged_from = (0, 0.0)
-            return LinkState(self._mode, self.connection is not None, 0.0)
-        if self._aged_from[0] != oldest_ns:
-            # Log times are those of the system's clock, which may be set. From here on the age is measured.
-            age_s = max(0.0, (self._clock.time_ns() - oldest_ns) / 1e9)
-            self._aged_from = (oldest_ns, now_s - age_s)
-        return LinkState(self._mode, self.connection is not None, now_s - self._aged_from[1])
+        source, age_s = self.source, 0.0
+        if source.oldest_pending_time_ns:
+            age_s = self._write_times.age_s(source.acked_position, source.oldest_pending_time_ns)
+        return LinkState(self._mode, self.connection is not None, age_s)
 
     def downgrade(self) -> None:
         """Nothing waits for it from now on."""
@@ -242,8 +245,13 @@ class Destination:
     def saved(self) -> SavedDestination:
         """What a restart should know."""
         peer = self._peer
-        if peer is None:
-            return SavedDestination("", "", "", "", self._acked_position, self._acked_txid)
+        texts = (peer.name, peer.group, peer.uuid, peer.epoch) if peer is not None else ("", "", "", "")
         return SavedDestination(
-            peer.name, peer.group, peer.uuid, peer.epoch, self._acked_position, self._acked_txid
+            *texts, self._acked_position, self._acked_txid, self.source.going_txid, self._rules
         )
+
+
+def _digest(config: DestinationConfig) -> str:
+    """A digest of what decides which records go to a destination."""
+    topics = [(topic.name, topic.message_type, topic.is_regex, topic.filter) for topic in config.topics]
+    return sha256(repr((topics, config.pass_through)).encode("utf-8", "surrogatepass")).hexdigest()[:32]

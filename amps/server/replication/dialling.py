@@ -112,7 +112,9 @@ class Dialler:
             pause_s = timeouts[min(passes, len(timeouts) - 1)]
             if any(outcome.end.code == hello.VALIDATION for outcome in outcomes):
                 pause_s = max(pause_s, VALIDATION_PAUSE_S)
-            passes = 0 if last is not None and last.began else passes + 1
+            # A full disk stays full for a while, and takes the same records as far as before each time.
+            worked = last is not None and last.began and last.end.code != hello.STORAGE
+            passes = 0 if worked else passes + 1
             await self._pause(pause_s)
 
     def _timeouts(self) -> tuple[float, ...]:

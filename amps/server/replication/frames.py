@@ -208,7 +208,7 @@ class Parser:
 
 
 def available(algorithm: str) -> bool:
-    """Whether this installation has a compression algorithm; `lz4` needs the package of that name."""
+    """Whether this installation has a compression algorithm; `lz4` needs the extra of that name."""
     if algorithm == "lz4":
         return _lz4() is not None
     return algorithm in _ALGORITHM_BYTES
@@ -241,7 +241,7 @@ def decompressed(payload: bytes, bytes_max: int) -> bytes:
     try:
         plain = _plain(algorithm, data, length)
     except (zlib.error, zstandard.ZstdError, ValueError, RuntimeError) as problem:
-        raise ProtocolError(f"a compressed payload is damaged: {problem}") from None
+        raise ProtocolError(f"a compressed payload cannot be read: {problem}") from None
     if len(plain) != length:
         raise ProtocolError(f"a compressed payload has {len(plain)} bytes, its head says {length}")
     return plain
@@ -259,9 +259,14 @@ def _plain(algorithm: int, data: bytes, length: int) -> bytes:
         if zstandard.frame_content_size(data) not in (length, -1):
             raise ValueError("its two lengths differ")
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=length)
-    if algorithm == 3 and (block := _lz4()) is not None:
-        plain = block.decompress(data, uncompressed_size=length)
-        return bytes(plain)
+    if algorithm == 3:
+        block = _lz4()
+        if block is None:
+            raise ValueError("it needs a package that is not installed here: pip install 'amps-server[lz4]'")
+        try:
+            return bytes(block.decompress(data, uncompressed_size=length))
+        except block.LZ4BlockError as problem:
+            raise ValueError(str(problem)) from None
     raise ValueError(f"algorithm {algorithm} is unknown here")
 
 

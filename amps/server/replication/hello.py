@@ -32,6 +32,8 @@ STOPPING = "STOPPING"
 STORAGE = "STORAGE"
 RECONNECT = "RECONNECT"
 LOST = "LOST"
+NO_ROOM = "the log accepts no records now"
+"""The reason of STORAGE while the disk is full."""
 
 
 class Refused(Exception):

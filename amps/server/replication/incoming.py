@@ -31,6 +31,8 @@ SETUP_S = 30.0
 LOGON_S = 10.0
 RESUME_S = 120.0
 VECTOR_PART_BYTES = 1 << 20
+WINDOW_BYTES = 16 << 20
+"""What the source may send before it has credit, or at once when a full disk has room again."""
 CREDIT_BYTES_MIN = 1 << 20
 SCAN_BYTES = 4 << 20
 _CREDIT = struct.Struct("<Q")
@@ -73,13 +75,17 @@ class Incoming:
         self.flow = flow
         self.channel = channel
         self.began = False
+        self.end: Refused | None = None
+        """Why a flow that began has ended."""
         self._around = around
         self._gate = gate
         self._user = ""
         self._session: CoreSession | None = None
         self._sink: SinkFlow
         self._tracker: OnwardTracker
-        self._credit = 0
+        self._closed = False
+        """Whether the source sends nothing until it has credit."""
+        self._granted = 0
         self._sent: TxidSet | None = None
         self._ack_due_s = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
@@ -108,7 +114,8 @@ class Incoming:
             self._finish()
             raise
         try:
-            return await channel.wait_end()
+            self.end = await channel.wait_end()
+            return self.end
         finally:
             self._finish()
 
@@ -129,12 +136,15 @@ class Incoming:
         # the position that is durable now.
         durable = core.durable
         begin = min([durable, *(each.acked_position for each in around.sources if each is not None)])
+        # A source that sends to a full disk would send the same records again and again (25.69).
+        self._closed = core.refuses
         channel.send_json(
             frames.RESUME,
             {
                 "last_txid": number(last_txid),
                 "peer_epoch": around.identity.epoch,
                 "vector_count": len(vector) // 16,
+                **({"window": 0} if self._closed else {}),
             },
         )
         for at in range(0, len(vector), VECTOR_PART_BYTES):
@@ -156,7 +166,12 @@ class Incoming:
             last_txid,
         )
         self._tracker = OnwardTracker(
-            around.access.cursor_before(begin), upstream_id, around.sources, around.access.paths
+            around.access.cursor_before(begin),
+            upstream_id,
+            around.sources,
+            around.access.paths,
+            upstream=(self.upstream.name, self.upstream.epoch),
+            cursor_at=around.access.cursor_before,
         )
         self._tracker.reach(last_txid, durable)
         answer = Content(await channel.expect(frames.RESUME_ACK))
@@ -177,7 +192,7 @@ class Incoming:
             self._around.log.log("1E-0022", client=self.flow.client_name)
             self._end(Refused(hello.PROTOCOL, "the core refused a record as malformed"))
         else:
-            self._end(Refused(hello.STORAGE, "the log accepts no records now"))
+            self._end(Refused(hello.STORAGE, hello.NO_ROOM))
 
     def _end(self, end: Refused) -> None:
         if not self._over:
@@ -222,10 +237,15 @@ class Incoming:
         for txid, reason in sink.take_rejections():
             around.log.log("1E-0007", client=self.flow.client_name, txid=txid, reason=reason)
             self.channel.send(frames.REJECT, _TXID.pack(txid) + reason.encode("utf-8", "replace")[:1000])
-        if frame.type == frames.DATA:
-            self._credit += len(frame.payload)
-            if self._credit >= CREDIT_BYTES_MIN:
-                self.channel.link.wake()
+        if self._credit >= CREDIT_BYTES_MIN:
+            self.channel.link.wake()
+
+    def look(self) -> None:
+        """Let the source send, if it does not and the log takes records again."""
+        if self._closed and not self._around.core.refuses:
+            self._closed = False
+            self._granted -= WINDOW_BYTES
+            self.channel.link.wake()
 
     def step(self, consumed: int, written: int, durable: int) -> bool:
         """Note the core's progress: `consumed` of the ring, after which `written` was read. Return whether there is
@@ -265,10 +285,16 @@ class Incoming:
                 self._sent = acknowledged
                 self._ack_due_s = now_s + self.flow.ack_interval_ms / 1000
                 made.append(frames.encode(frames.ACK, acknowledged.to_payload(), stream))
-        if self._credit >= CREDIT_BYTES_MIN:
-            made.append(frames.encode(frames.CREDIT, _CREDIT.pack(self._credit), stream))
-            self._credit = 0
+        credit = self._credit
+        if credit >= CREDIT_BYTES_MIN:
+            made.append(frames.encode(frames.CREDIT, _CREDIT.pack(credit), stream))
+            self._granted += credit
         return made
+
+    @property
+    def _credit(self) -> int:
+        """Bytes to grant: those of the records that were taken. What is around records in a frame does not count."""
+        return self._sink.taken_bytes - self._granted
 
     def finish_acks(self) -> None:
         """Acknowledge what can be acknowledged now: this instance stops."""

@@ -120,14 +120,18 @@ class Channel:
                     wanted = " or ".join(frames.NAMES_OF_TYPES[kind] for kind in kinds)
                     raise ProtocolError(f"{frame.name} where {wanted} is due")
                 continue
-            end = self._end or self.link.end_reason
-            if end is not None:
-                raise end
+            self.check()
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
+
+    def check(self) -> None:
+        """Raises Refused if link or flow has ended."""
+        end = self._end or self.link.end_reason
+        if end is not None:
+            raise end
 
     async def wait_end(self) -> Refused:
         """Wait until the link or the flow ends."""
@@ -144,9 +148,7 @@ class Channel:
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds, which is checked after `notify`. Raises Refused at the end of link or flow."""
         while not condition():
-            end = self._end or self.link.end_reason
-            if end is not None:
-                raise end
+            self.check()
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter

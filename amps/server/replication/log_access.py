@@ -1,7 +1,10 @@
 """What the flows of this process read: the log, its topics and paths, and the rules of destinations.
 
-All flows share one view of the journals, one topic table and one map of paths. So each journal is open once, and the
+All flows share one view of the journals, one topic table and one map of names. So each journal is open once, and the
 core keeps it until no flow reads it any more.
+
+A flow begins in the middle of a journal: the index has places where reading may begin, and the ends of the chains of
+topics and names. Without an index, or with one of an earlier release, it begins at the first record of the journal.
 """
 
 import contextlib
@@ -9,7 +12,8 @@ from collections.abc import Callable
 
 from amps._core.expressions.machine import EvaluationContext, Filter
 from amps._core.journal.reader import LogCursor, LogDamaged, LogRemoved, LogUnreadable
-from amps._core.replication.stream import Rules, find_start
+from amps._core.journal.writer import IndexReader
+from amps._core.replication.stream import Rules, find_start, learn_names_before
 from amps.config import ServerConfig
 from amps.config.model_replication import DestinationConfig, ReplicatedTopic
 from amps.messages import make_message_types
@@ -18,7 +22,7 @@ from amps.server.eventlog import EventLog
 from amps.server.replication.hello import Identity
 from amps.server.runtime import Runtime
 from amps.server.shared.filters import FilterCompiler
-from amps.server.shared.journal_view import make_journal_view
+from amps.server.shared.journal_view import at_once, make_journal_view
 from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher, topic_predicate
 
@@ -50,29 +54,39 @@ class LogAccess:
         assert journal is not None
         self.journal = journal
         self.paths: dict[int, bytes] = {}
-        """Texts of the paths that records of the log have, by name id."""
+        """Texts of the clients and paths that records of the log have, by name id."""
 
     def cursor_before(self, position: int) -> LogCursor:
-        """A cursor at the beginning of the journal that contains a log position, or where the log begins.
-
-        From there on a flow meets the topics and names that the records behind the position use.
-        """
+        """A cursor shortly before a log position, but not within a transaction; or where the log begins."""
         control, directory = self._control, self.journal.directory
         while True:
             first, last = control.first_journal_number, control.watermarks()[3]
             with contextlib.suppress(LogRemoved):
-                return LogCursor(directory, directory.number_at(position, first, last), 0, True)
+                number = directory.number_at(position, first, last)
+                return self._cursor_in(number, lambda index: _entrance_before(index, position))
 
     def find_start(self, last_txid: int) -> tuple[LogCursor, tuple[int, int] | None]:
-        """A cursor at the beginning of the journal in which the records behind a transaction id begin, and the gap
-        (first, last transaction id) if journals in front of it are missing.
+        """A cursor shortly before the first record behind a transaction id, and the gap (first, last transaction id) if
+        journals in front of it are missing. The cursor is not within a transaction.
         """
         control, directory = self._control, self.journal.directory
         while True:
             first, last = control.first_journal_number, control.watermarks()[3]
             with contextlib.suppress(LogRemoved):
                 number, gap = find_start(directory, first, last, last_txid)
-                return LogCursor(directory, number, 0, True), gap
+                return self._cursor_in(number, lambda index: index.entrance_of_txid(last_txid)), gap
+
+    def _cursor_in(self, number: int, entrance: Callable[[IndexReader], int | None]) -> LogCursor:
+        """A cursor at a place of a journal that its index knows, else at its first record. Raises LogRemoved."""
+        directory = self.journal.directory
+        index = self.journal.index(number)
+        offset = entrance(index) if index is not None else None
+        if index is None or offset is None:
+            return LogCursor(directory, number, 0, True)
+        cursor = at_once(self.journal.cursor_in(number, directory.start_position(number) + offset, True))
+        # Names that are newer than the place are learnt here, too, which does no harm.
+        learn_names_before(cursor.file, index.last_name_offset, self.paths)
+        return cursor
 
     def last_txid(self) -> int | None:
         """The last transaction id of the log; None: it is not known."""
@@ -99,6 +113,10 @@ class LogAccess:
     def release_unused(self) -> None:
         """Close journals without readers."""
         self.journal.release_unused()
+
+
+def _entrance_before(index: IndexReader, position: int) -> int | None:
+    return index.entrance_before(position - index.start_position) if position > index.start_position else None
 
 
 def _has(text: str) -> Callable[[str], bool]:

@@ -144,7 +144,8 @@ class Outgoing:
             raise Refused(hello.RECONNECT, "a new epoch of the log begins")
         cursor, gap = around.access.find_start(last_txid)
         try:
-            destination.source.begin(cursor, around.durable(), last_txid, vector, WINDOW_BYTES)
+            window = min(resume.number("window", WINDOW_BYTES), WINDOW_BYTES)
+            destination.source.begin(cursor, around.durable(), last_txid, vector, window)
         except StreamError as problem:
             raise ProtocolError(str(problem)) from None
         self._resync_until = around.durable()

@@ -52,6 +52,7 @@ from amps.server.replication.state_file import (
 )
 from amps.server.replication.transfers import Transfers
 from amps.server.replication.validation import Violation, validate
+from amps.server.replication.write_times import WriteTimes
 from amps.server.runtime import Runtime
 from amps.server.shared.replication_requests import LinkState
 from amps.server.shared.spill_files import write_spilled_record
@@ -107,6 +108,7 @@ class Replication:
         self._config = config
         self._runtime = runtime
         self._clock = clock
+        self._write_times = WriteTimes(clock, runtime.control.watermarks()[0])
         self._connect = connect
         self._credentials = credentials
         self._gates = gates
@@ -152,6 +154,7 @@ class Replication:
                 self.access,
                 saved.get(destination.label, SavedDestination()),
                 self._clock,
+                self._write_times,
                 self._source_made,
             )
             self.destinations.append(made)
@@ -259,8 +262,11 @@ class Replication:
 
     def _look_around(self) -> None:
         now_s = asyncio.get_running_loop().time()
+        self._write_times.note(self._runtime.control.watermarks()[0])
         for destination in self.destinations:
             destination.count()
+        for incoming in self._incoming:
+            incoming.look()
         self.access.release_unused()
         self.access.evaluations.report()
         self._save()
@@ -593,7 +599,7 @@ class Replication:
     def incoming_ended(self, incoming: Incoming) -> None:
         """It is not there any more."""
         self._incoming.remove(incoming)
-        end = incoming.channel.link.end_reason
+        end = incoming.end or incoming.channel.link.end_reason
         self.log.log(
             "1E-0016", client=incoming.flow.client_name, reason=end.reason if end is not None else ""
         )

@@ -1,9 +1,9 @@
 """`<Name>.destinations`: what a restart knows about the destinations (docs/replication.md, "Identity").
 
 A JSON object with the uuid and the epoch of this instance's log, and for each destination, by its label: name and epoch
-of the instance there, and the acknowledged log position and transaction id. The file is replaced as a whole. It may be
-old, or be lost: then a resynchronization takes longer, and the core keeps more journals meanwhile. It never says more
-than was acknowledged. A file of another log is ignored.
+of the instance there, the acknowledged log position and transaction id, and what goes there before it. The file is
+replaced as a whole. It may be old, or be lost: then a resynchronization takes longer, and the core keeps more journals
+meanwhile. It never says more than was acknowledged. A file of another log is ignored.
 """
 
 import contextlib
@@ -24,6 +24,10 @@ class SavedDestination:
     peer_epoch: str = ""
     acked_position: int = 0
     acked_txid: int = 0
+    going_txid: int | None = None
+    """No record before the position that goes there has a higher transaction id. None: not known."""
+    rules: str = ""
+    """By which rules it was decided what goes there: a digest of them."""
 
 
 def destinations_path(directory: Path, name: str) -> Path:
@@ -45,8 +49,10 @@ def read_destinations(path: Path, uuid: str, epoch: str) -> tuple[dict[str, Save
         found: dict[str, SavedDestination] = {}
         for label, values in content["destinations"].items():
             saved = SavedDestination(**values)
-            texts = (saved.peer_name, saved.peer_group, saved.peer_uuid, saved.peer_epoch)
-            words = (saved.acked_position, saved.acked_txid)
+            texts = (saved.peer_name, saved.peer_group, saved.peer_uuid, saved.peer_epoch, saved.rules)
+            words = [saved.acked_position, saved.acked_txid]
+            if saved.going_txid is not None:
+                words.append(saved.going_txid)
             if not all(isinstance(text, str) for text in texts) or not all(
                 type(word) is int and 0 <= word <= _WORD_MAX for word in words
             ):

@@ -171,7 +171,7 @@ class JournalView:
             last = control.watermarks()[3]
             with contextlib.suppress(LogRemoved):
                 number = self.directory.number_at(position, control.first_journal_number, last)
-                return (yield from self._cursor_in(number, position, verify))
+                return (yield from self.cursor_in(number, position, verify))
 
     def cursor_at_start(self, verify: bool) -> LogCursor:
         """A cursor at the first message of the log."""
@@ -179,7 +179,8 @@ class JournalView:
             with contextlib.suppress(LogRemoved):
                 return LogCursor(self.directory, self._runtime.control.first_journal_number, 0, verify)
 
-    def _cursor_in(self, number: int, position: int, verify: bool) -> Steps[LogCursor]:
+    def cursor_in(self, number: int, position: int, verify: bool) -> Steps[LogCursor]:
+        """A cursor at a log position in a journal, with the topics before it known. Raises LogRemoved."""
         cursor = LogCursor(self.directory, number, position, verify)
         index = self.index(number)
         if index is None:

@@ -92,6 +92,18 @@ def test_every_element_of_a_destination() -> None:
     assert loaded.config.replicates
 
 
+def test_lz4_without_its_package_is_an_error_that_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decision 25.2: lz4 is an extra of the installation."""
+    lz4 = NAME + SYNC + "<CompressionType>lz4</CompressionType>" + TOPIC + TRANSPORT
+    monkeypatch.setattr("amps.config.replication.find_spec", lambda name: None)
+    assert only(lz4) == (
+        "/CompressionType: the compression lz4 needs a package that is missing: "
+        "pip install 'amps-server[lz4]', or write zstd"
+    )
+    monkeypatch.setattr("amps.config.replication.find_spec", lambda name: object())
+    assert read(whole(destination(lz4))).config.destinations[0].transports[0].compression == "lz4"
+
+
 def test_the_defaults_of_a_destination() -> None:
     """replication.md §5, 25.1, 25.4: the group is the label without a name."""
     (found,) = read(whole(destination("<Group>g</Group>", SYNC, TOPIC, TRANSPORT))).config.destinations

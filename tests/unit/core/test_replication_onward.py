@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amps._core.journal.reader import LogCursor
 from amps._core.replication.stream import (
     EXCEPTIONS_MAX,
     OnwardTracker,
@@ -306,3 +307,72 @@ def test_runs_with_a_settled_record_between_them_are_not_joined(tmp_path: Path) 
     assert len(tracker.acknowledged()) == 1
     world.ack(1, [])
     assert tracker.acknowledged().exceptions == [(2, 3000), (3004, 6000)]
+
+
+class Unread(World):
+    """A world whose tracker notes each time that it begins to read the log."""
+
+    def __init__(self, directory: Path, peers: tuple[tuple[str, str] | None, ...]) -> None:
+        super().__init__(directory)
+        self.flows[:] = [self.flow_to(peer) if peer is not None else None for peer in peers]
+        self.read_from: list[int] = []
+        self.tracker = OnwardTracker(
+            self.log.cursor(self.topics),
+            UPSTREAM,
+            self.flows,
+            self.names,
+            upstream=("U", "1"),
+            cursor_at=self.cursor_at,
+        )
+
+    def flow_to(self, peer: tuple[str, str]) -> SourceFlow:
+        rules = Rules(lambda topic, kind: True, lambda group: True, self.names, peer)
+        flow = SourceFlow(rules, self.log.cursor(self.topics))
+        flow.waits = True
+        return flow
+
+    def cursor_at(self, position: int) -> LogCursor:
+        self.read_from.append(position)
+        return self.log.cursor(self.topics)  # long before the position
+
+    def follow(self, records: int) -> None:
+        for _ in range(records):
+            self.append("a", 1)
+        self.tracker.reach(self.upstream_txid, self.log.position)
+        assert self.tracker.scan(self.log.position, ALL)
+        assert self.tracker.scanned_position == self.log.position
+
+
+@pytest.mark.parametrize("peers", [(None,), (("U", "1"),), (None, ("U", "1"))])
+def test_a_log_from_which_nothing_goes_on_is_not_read(
+    tmp_path: Path, peers: tuple[tuple[str, str] | None, ...]
+) -> None:
+    """replication.md §24.7: nothing goes back to the upstream, and nobody waits for async destinations."""
+    world = Unread(tmp_path, peers)
+    world.follow(3)
+    world.tracker.reach(4, world.log.position + 100)
+    assert world.tracker.acknowledged() == TxidSet(3)
+    assert world.tracker.scan(world.log.position + 99, ALL)
+    assert world.tracker.acknowledged() == TxidSet(3)  # not durable yet
+    assert world.tracker.scan(world.log.position + 100, ALL)
+    assert world.tracker.acknowledged() == TxidSet(4)
+    assert world.read_from == []
+
+
+def test_when_a_destination_leads_elsewhere_later_records_wait_for_it(tmp_path: Path) -> None:
+    """replication.md §24.7: what was acknowledged before stays so, though the log is read from before it."""
+    world = Unread(tmp_path, (("U", "1"),))
+    world.follow(3)
+    passed = world.log.position
+    world.flows[0] = world.flow_to(("C", "1"))
+    world.follow(2)
+    assert world.read_from == [passed]
+    assert world.tracker.acknowledged() == TxidSet(5, [(4, 4), (5, 5)])
+    world.flows[0] = world.flow_to(("U", "2"))  # the upstream was wiped: it lacks what it had sent
+    world.follow(1)
+    assert world.tracker.acknowledged() == TxidSet(6, [(4, 4), (5, 5), (6, 6)])
+    world.flows[0] = world.flow_to(("U", "1"))
+    world.follow(1)
+    assert world.read_from == [passed]
+    world.flows[0] = None
+    assert world.tracker.acknowledged() == TxidSet(7)

@@ -1,22 +1,30 @@
 """The scenarios about replication, run on this server, and on the installed servers of the comparison."""
 
+import socket
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from perf import report
-from perf.load import build, in_batches
+from perf.load import Load, build, in_batches
 from perf.measurement import CpuTime, Measurement, PeerResult, Settings
+from perf.pacing import PacedPublisher
 from perf.peers.amps import AmpsPeer
+from perf.peers.amps_catch_up import AmpsCatchUp
 from perf.peers.amps_pair import AmpsPair, AmpsQueuePair
 from perf.peers.amps_queue import AmpsQueue
+from perf.peers.catch_up import CatchUpGroup
 from perf.peers.groups import ServerGroup
 from perf.peers.nats_cluster import NatsCluster, NatsClusterQueue
+from perf.peers.redis_catch_up import RedisBacklog, RedisDiskless, RedisFromDisk
 from perf.peers.redis_pair import RedisPair, count_waits
-from perf.pump import PeerError
+from perf.pump import Lane, PeerError
 from perf.run import run_scenario
 from perf.scenarios import SCENARIOS, chosen_scenarios
 from perf.scenarios.queues import pass_through
+from perf.scenarios.replicate_catch_up import ReplicateCatchUp
 from perf.scenarios.replicate_persist import ReplicatePersist, rows
 
 pytestmark = pytest.mark.timeout(240)
@@ -101,4 +109,87 @@ def test_a_publish_that_no_replica_has_is_no_result() -> None:
 
 
 def test_the_family_is_called_replicate() -> None:
-    assert [scenario.name for scenario in chosen_scenarios("replicate")] == ["replicate-persist", "replicate-queue"]
+    assert [scenario.name for scenario in chosen_scenarios("replicate")] == [
+        "replicate-persist",
+        "replicate-queue",
+        "replicate-catch-up",
+    ]
+
+
+@pytest.mark.parametrize(
+    "peer_type", [AmpsCatchUp, RedisDiskless, RedisFromDisk, RedisBacklog], ids=lambda peer_type: peer_type.name
+)
+def test_a_copy_that_was_away_gets_everything(peer_type: type[CatchUpGroup], tmp_path: Path) -> None:
+    """`measure` also checks how the copy caught up, and that it has what was published meanwhile."""
+    peer = peer_type()
+    skip_if_absent(peer)
+    measured = ReplicateCatchUp().measure(peer, Settings(messages=30_000, rate=2_000), tmp_path)
+    assert measured.messages == 30_000
+    assert measured.values["there_s"] <= measured.values["stored_s"]
+    assert all(member.process is None for member in peer.members)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_that_lacks_a_message_after_catching_up_gives_no_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(AmpsCatchUp, "stored_copies", lambda self, messages: messages - 1)
+    with pytest.raises(PeerError, match=r"a copy has \d+ of \d+ confirmed messages"):
+        ReplicateCatchUp().measure(AmpsCatchUp(), Settings(messages=1_000, rate=1_000), tmp_path)
+
+
+def test_another_way_to_catch_up_gives_no_result(tmp_path: Path) -> None:
+    class WithoutBacklog(RedisBacklog):
+        settings = ("repl-backlog-size 16kb", "repl-backlog-ttl 0")
+
+    peer = WithoutBacklog()
+    skip_if_absent(peer)
+    with pytest.raises(PeerError, match="sync_partial_ok of the primary did not rise"):
+        ReplicateCatchUp().measure(peer, Settings(messages=5_000, rate=1_000), tmp_path)
+
+
+class EchoServer:
+    """Answers each byte with a byte, until its connection ends."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        with self.theirs:
+            while data := self.theirs.recv(65536):
+                self.theirs.sendall(data)
+
+
+def test_a_paced_publisher_ends_with_all_answers_and_uses_further_connections() -> None:
+    servers: list[EchoServer] = []
+
+    def make_lane(count: int) -> Lane:
+        servers.append(EchoServer())
+        return Lane(servers[-1].ours, Load(memoryview(bytes(50)), 1, 50), len, 10)
+
+    paced = PacedPublisher(make_lane, 1_000)
+    paced.start()
+    while len(servers) < 3:
+        time.sleep(0.001)
+    published, rate = paced.stop()
+    for server in servers:
+        server.thread.join()
+    assert published >= 100
+    assert rate <= 1_000
+
+
+def test_a_failure_of_the_paced_publisher_is_raised_at_its_stop() -> None:
+    server = EchoServer()
+    paced = PacedPublisher(
+        lambda count: Lane(server.ours, Load(memoryview(bytes(count)), 1, count), refuse, 10), 10_000
+    )
+    paced.start()
+    server.thread.join()  # the publisher has closed the connection
+    with pytest.raises(PeerError, match="refused"):
+        paced.stop()
+
+
+def refuse(received: memoryview) -> int:
+    raise PeerError("refused")

@@ -62,7 +62,7 @@ async def _acknowledge_three_times() -> None:
     tracker = _Tracker()
     incoming.began = True
     incoming._tracker = cast(Any, tracker)
-    incoming._sink = cast(Any, SimpleNamespace(consumed=lambda consumed: consumed))
+    incoming._sink = cast(Any, SimpleNamespace(consumed=lambda consumed: consumed, taken_bytes=0))
     for _ in range(3):
         arrived.clear()
         tracker.through += 1

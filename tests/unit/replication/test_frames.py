@@ -2,6 +2,7 @@
 
 import json
 import struct
+import sys
 import zlib
 from typing import Any
 
@@ -96,6 +97,28 @@ def _compressed_frame(payload: bytes) -> bytes:
 def test_a_damaged_or_lying_compressed_payload_is_refused(payload: bytes) -> None:
     with pytest.raises(ProtocolError, match="compressed"):
         _parsed(_compressed_frame(payload), bytes_max=20_000)
+
+
+def test_lz4_compresses_if_its_package_is_there() -> None:
+    """Decision 25.2: lz4 is an extra of the installation."""
+    block = pytest.importorskip("lz4.block", reason="lz4 is not installed (pip install 'amps-server[lz4]')")
+    assert frames.available("lz4")
+    frame = frames.encode(frames.DATA, bytes(10_000), 1, "lz4")
+    assert len(frame) < 1000
+    assert _parsed(frame) == [Frame(frames.DATA, 1, bytes(10_000))]
+    packed = block.compress(bytes(100), store_size=False)
+    for length, data in ((99, packed), (101, packed), (100, packed[:-3]), (4, b"no lz4"), (100, b"")):
+        with pytest.raises(ProtocolError, match="compressed"):
+            _parsed(_compressed_frame(struct.pack("<BI", 3, length) + data))
+    with pytest.raises(ProtocolError, match="compressed payload of 4294967295 bytes"):
+        _parsed(_compressed_frame(struct.pack("<BI", 3, 0xFFFFFFFF) + packed))
+
+
+def test_without_its_package_lz4_is_refused_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lz4.block", None)  # the import fails
+    assert not frames.available("lz4")
+    with pytest.raises(ProtocolError, match=r"pip install 'amps-server\[lz4\]'"):
+        _parsed(_compressed_frame(struct.pack("<BI", 3, 4) + b"abcd"))
 
 
 def test_an_empty_compressed_payload_is_read() -> None:

@@ -12,7 +12,7 @@ from amps.server.replication.state_file import (
     write_destinations,
 )
 
-SAVED = {"B": SavedDestination("B", "G", "uuid-b", "epoch-b", 2**64 - 1, 7), "C": SavedDestination()}
+SAVED = {"B": SavedDestination("B", "G", "uuid-b", "epoch-b", 2**64 - 1, 7, 9, "digest"), "C": SavedDestination()}
 
 
 def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -57,6 +57,9 @@ def _content(**values: object) -> str:
         _content(peer_name=None),
         _content(more=1),
         _content(acked_txid=2**64),
+        _content(going_txid=-1),
+        _content(going_txid="1"),
+        _content(rules=None),
     ],
 )
 def test_a_damaged_file_is_reported_and_ignored(tmp_path: Path, text: str) -> None:

@@ -32,6 +32,8 @@ class Loop:
 class Sink:
     """The end of a flow without a link: what it would send, and how often it asked to send."""
 
+    taken_bytes = 0
+
     def __init__(self, interval_ms: int) -> None:
         self.woken = 0
         link = SimpleNamespace(wake=self._wake)
