@@ -181,8 +181,8 @@ def test_operations_24_a_killed_worker_gives_its_memory_back(
 def test_operations_26_a_transport_with_a_limit_of_its_own(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §13 26, replication.md §26 69: its clients neither count in the instance's pool nor are disconnected
-    when that is full.
+    """operations.md §13 26, replication.md §26 69: its clients neither count in the instance's pool nor are
+    disconnected when that is full.
 
     Its own limit also covers all workers together.
     """
@@ -211,7 +211,7 @@ def test_operations_26_a_transport_with_a_limit_of_its_own(
 
 
 def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: Peers, topic: str) -> None:
-    """operations.md §13 25, §2, replication.md §26 68: output that waits longer than `ClientMessageAgeLimit` is too old."""
+    """operations.md §13 25, §2, replication.md §26 68: output that waits longer than the limit is too old."""
     server = start_server(
         instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"
         "<ClientMessageAgeLimit>1s</ClientMessageAgeLimit>"
