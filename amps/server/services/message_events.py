@@ -280,8 +280,12 @@ class MessageEvents:
         is_replicated: bool,
     ) -> None:
         variables: Mapping[str, str] | None = None
+        has_room = tail.waits or self._waiting_bytes < WAITING_BYTES_MAX
         for watcher in watchers:
             if watcher.is_replicated not in (None, is_replicated):
+                continue
+            if not has_room:
+                self._skip(watcher)
                 continue
             if variables is None:
                 variables = {
@@ -295,20 +299,22 @@ class MessageEvents:
             self._wait_for_actions(watcher, variables, len(payload))
 
     def _wait_for_actions(self, watcher: Watcher, variables: Mapping[str, str], byte_count: int) -> None:
-        """Add an occurrence of an event, or skip it if there is no room."""
+        """Add an occurrence of an event, or skip it if too many wait."""
         try:
-            if self._waiting_bytes >= WAITING_BYTES_MAX:
-                raise Busy
             done = self._engine.happened("publish-message", watcher.which, variables)
         except Busy:
-            if not watcher.skips:
-                self._log.log("29-0006", event=watcher.source.name)
-            watcher.skips = True
+            self._skip(watcher)
             return
         watcher.skips = False
         assert done is not None, "the event has actions"
         self._waiting_bytes += byte_count
         done.add_done_callback(lambda _: self._forget(byte_count))
+
+    def _skip(self, watcher: Watcher) -> None:
+        """Log the first of the occurrences that are skipped one after the other."""
+        if not watcher.skips:
+            self._log.log("29-0006", event=watcher.source.name)
+        watcher.skips = True
 
     def _forget(self, byte_count: int) -> None:
         self._waiting_bytes -= byte_count
