@@ -11,7 +11,7 @@ empty ones; processes pause; clocks jump.
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,11 +62,19 @@ class Home:
     visited: set[str] = field(default_factory=set)
 
 
+NO_EMPHASIS: Mapping[str, float] = {}
+
+
 class GroupWorld:
-    """Everything of one seed. `directory` is empty and on a fast file system."""
+    """Everything of one seed. `directory` is empty and on a fast file system. `emphasis`: of `run_group_seed`."""
 
     def __init__(
-        self, seed: int, directory: Path, echo: bool = False, topology: Topology | None = None
+        self,
+        seed: int,
+        directory: Path,
+        echo: bool = False,
+        topology: Topology | None = None,
+        emphasis: Mapping[str, float] = NO_EMPHASIS,
     ) -> None:
         self.chance = chance = random.Random(seed)
         self._echo = echo
@@ -127,7 +135,8 @@ class GroupWorld:
         """Destinations (instance, number) that were downgraded and have not caught up since."""
         self._has_async = any(way.mode != SYNC for way in topology.ways)
         self._weights = {
-            action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()
+            action: chance.choice([0.3, 1.0, 3.0]) * weight * emphasis.get(action.__name__.strip("_"), 1.0)
+            for action, weight in self._actions()
         }
 
     # Running
@@ -726,9 +735,12 @@ def run_group_seed(
     step_count: int = DEFAULT_GROUP_STEPS,
     echo: bool = False,
     topology: Topology | None = None,
+    emphasis: Mapping[str, float] = NO_EMPHASIS,
 ) -> GroupWorld:
-    """Run a seed in an empty directory. A violated invariant raises, with the last events attached."""
-    world = GroupWorld(seed, directory, echo, topology)
+    """Run a seed in an empty directory. A violated invariant raises, with the last events attached. `emphasis`: how many
+    times as often some actions happen, by name.
+    """
+    world = GroupWorld(seed, directory, echo, topology, emphasis)
     try:
         world.run(step_count)
     except BaseException as failure:

@@ -234,7 +234,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "1E-0006": Entry(
         "error",
         "replication client[{client}] the transactions {first} to {last} are in journals that were removed: the other "
-        "instance never gets them; compare the two instances.",
+        "instance never gets them from this one; compare the two instances.",
     ),
     "1E-0007": Entry(
         "warning", "replication client[{client}] the message with txid {txid} is not taken: {reason}."

@@ -146,7 +146,7 @@ class Outgoing:
             around.log.log("1E-0021", peer=link.peer.name, txid=last_txid)
             around.tail_lost()
             raise Refused(hello.RECONNECT, "a new epoch of the log begins")
-        cursor, gap = around.access.find_start(last_txid)
+        cursor, gap = around.access.find_start(last_txid, destination.source.acked_txid)
         try:
             window = min(resume.number("window", WINDOW_BYTES), WINDOW_BYTES)
             destination.source.begin(cursor, around.durable(), last_txid, vector, window)
