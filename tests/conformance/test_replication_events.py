@@ -2,11 +2,13 @@
 52 and 54), and of messages by their origin (55). Both flows share one connection, and each has events of its own.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.held_syncs import HeldSyncs
 from tests.support.instances import To
 from tests.support.replicated_pair import CHANGED_S, Pair
 from tests.support.server import numbered_bodies, wait_until
@@ -33,6 +35,35 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         made.add(name, [to], *(told(event) for event in (*OUTGOING, *INCOMING)))
     yield made
     made.close()
+
+
+def test_replication_18_the_event_comes_when_the_destination_has_everything(
+    tmp_path: Path, unique: str
+) -> None:
+    """replication.md §17, §26 18: up to date means durable there, not sent; the log tells when all was sent."""
+    syncs = HeldSyncs(tmp_path / "syncs")
+    pair = Pair(tmp_path)
+    try:
+        pair.add("A", [To("B", exclude="replicate,cascade")], told("replication-resync-complete"))
+        pair.add("B", [], environment=syncs.environment)
+        proxy = pair.group.proxy("A", "B")
+        pair.start()
+        wait_for_events(pair, "A", replication_resync_complete=1)
+        proxy.cut()
+        pair.group.wait_disconnected("A", "B")
+        with pair.group.client("A", unique) as client, pair.group.client("B", f"{unique}-s") as subscriber:
+            subscriber.subscribe("t")
+            client.publish_all("t", numbered_bodies(100), first_sequence=1, a="persisted")
+            with syncs.held():
+                proxy.heal()
+                subscriber.receive_published(100)
+                pair.group["A"].log.wait_for("1E-0005", "A!B", count=2)
+                time.sleep(0.5)  # acknowledgements at intervals of 50 ms
+                assert len(pair.told("replication-resync-complete")) == 1
+            client.wait_for_persisted(100, CHANGED_S)
+        wait_for_events(pair, "A", replication_resync_complete=2)
+    finally:
+        pair.close()
 
 
 def test_replication_55_actions_by_the_origin_of_a_message(tmp_path: Path, unique: str) -> None:

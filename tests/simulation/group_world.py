@@ -670,8 +670,8 @@ def run_group_seed(
     topology: Topology | None = None,
     emphasis: Mapping[str, float] = NO_EMPHASIS,
 ) -> GroupWorld:
-    """Run a seed in an empty directory. A violated invariant raises, with the last events attached. `emphasis`: how many
-    times as often some actions happen, by name.
+    """Run a seed in an empty directory. A violated invariant raises, with the last events attached. `emphasis`: how
+    many times as often some actions happen, by name.
     """
     world = GroupWorld(seed, directory, echo, topology, emphasis)
     try:

@@ -81,9 +81,9 @@ cdef class MessageWatch:
         return self.cursor.position
 
     def next(self, uint64_t limit, uint64_t bytes_max):
-        """The next watched message: (watchers, its WatchedTopic, payload, publisher id, sequence, time in ns, name id of
-        the client or 0, True if another instance sent it here). None: the limit is reached. False: `bytes_max` bytes
-        were read, and there may be more messages. Raises LogDamaged, LogRemoved.
+        """The next watched message: (watchers, its WatchedTopic, payload, publisher id, sequence, time in ns, name id
+        of the client or 0, True if another instance sent it here). None: the limit is reached. False: `bytes_max`
+        bytes were read, and there may be more messages. Raises LogDamaged, LogRemoved.
         """
         cdef const RecordHeader* record
         cdef LogCursor cursor = self.cursor

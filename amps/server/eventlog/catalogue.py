@@ -334,6 +334,11 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "29-0009": Entry("error", "actions on messages wait, because the log cannot be read: {reason}."),
     "29-0010": Entry("warning", "{text}."),
+    "29-0011": Entry(
+        "warning",
+        "actions on published messages have missed messages of topics that are not recorded: the services process was "
+        "too far behind.",
+    ),
     "2C-0003": Entry("critical", "journal {journal} cannot be prepared in {directory}: {reason}."),
     "2C-0004": Entry(
         "warning", "index {path} cannot be written ({reason}); it is rebuilt at the next start."

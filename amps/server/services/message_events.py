@@ -6,8 +6,9 @@ begin where the logs end when this process starts. So no action runs for a messa
 the process was away, and none during a recovery.
 
 What happens when actions are slower than messages: the tail of the journal waits until the event that is behind has
-room, and its place keeps the journals. The tail of the transient log never waits, because the core would have to wait
-for it; occurrences without room are skipped, which is logged.
+room, and its place keeps the journals. The tail of the transient log never waits, because that log is in memory;
+occurrences without room are skipped, and so is what was removed before this process read it. Both are logged. The core
+never waits for this process.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from typing import Final
 
 from amps._core.delivery.delivery import MessageWatch, WatchedTopic
 from amps._core.expressions.machine import Filter, FilterSet
-from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, LogMissing
 from amps.config import ActionModule, ServerConfig
 from amps.config.action_modules import PUBLISH_EVENT
 from amps.journal.bookmark_text import format_bookmark
@@ -38,6 +39,8 @@ from amps.server.topics import topic_predicate
 POLL_S: Final = 0.02
 STEP_BYTES: Final = 1 << 20
 MESSAGES_PER_TURN: Final = 100
+WAITING_BYTES_MAX: Final = 64 << 20
+"""Of the messages whose actions have not run; one larger message may wait alone."""
 RELEASE_INTERVAL_S: Final = 1.0
 RETRY_S: Final = 1.0
 
@@ -130,6 +133,7 @@ class MessageEvents:
         self._names: dict[int, bytes] = {}
         """Client names by their ids, as far as the journal at the cursor has them."""
         self._names_of = 0
+        self._waiting_bytes = 0
         self._tails: list[Tail] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._release_at_s = 0.0
@@ -151,7 +155,7 @@ class MessageEvents:
     def begin(self) -> None:
         """Begin to follow both logs, at their ends."""
         control, index = self._runtime.control, self._runtime.services_index
-        control.set_transient_read(index, 0)  # keeps all of it until the tail has its place
+        control.set_transient_read(index, 0)  # until the tail has its place
         control.set_transport_alive(index, True)
         if self._journal is not None:
             self._tails.append(self._journal_tail(self._journal))
@@ -190,11 +194,19 @@ class MessageEvents:
 
     def _transient_tail(self) -> Tail:
         control = self._runtime.control
-        _, written, _, _, number = control.watermarks()
-        cursor = LogCursor(self._transient, number, 0, False)
-        cursor.skip_to(written)
-        control.set_transient_read(self._runtime.services_index, cursor.position)
-        return Tail(MessageWatch(cursor, False), lambda: int(control.watermarks()[1]), waits=False)
+        return Tail(self._transient_watch(), lambda: int(control.watermarks()[1]), waits=False)
+
+    def _transient_watch(self) -> MessageWatch:
+        control = self._runtime.control
+        while True:
+            _, written, _, _, number = control.watermarks()
+            try:
+                cursor = LogCursor(self._transient, number, 0, False)
+            except LogMissing:  # the log has gone on since
+                continue
+            cursor.skip_to(written)
+            control.set_transient_read(self._runtime.services_index, cursor.position)
+            return MessageWatch(cursor, False)
 
     def _learn(self, number: int, name_id: int, text: bytes) -> None:
         """Note a name. Each journal has the names that its records use, so those of the one before are dropped."""
@@ -209,6 +221,10 @@ class MessageEvents:
             try:
                 await self._read(tail)
             except LogDamaged as problem:
+                if isinstance(problem, LogMissing) and not tail.waits:
+                    self._log.log("29-0011")
+                    tail.watch = self._transient_watch()
+                    continue
                 if str(problem) != said:
                     said = str(problem)
                     self._log.log("29-0009", reason=said)
@@ -247,7 +263,9 @@ class MessageEvents:
 
     def _has_room(self) -> bool:
         """Whether each event takes one more occurrence."""
-        return all(len(watcher.source.waiting) < watcher.source.waiting_max for watcher in self._watchers)
+        return self._waiting_bytes < WAITING_BYTES_MAX and all(
+            len(watcher.source.waiting) < watcher.source.waiting_max for watcher in self._watchers
+        )
 
     def _happened(
         self,
@@ -262,8 +280,12 @@ class MessageEvents:
         is_replicated: bool,
     ) -> None:
         variables: Mapping[str, str] | None = None
+        has_room = tail.waits or self._waiting_bytes < WAITING_BYTES_MAX
         for watcher in watchers:
             if watcher.is_replicated not in (None, is_replicated):
+                continue
+            if not has_room:
+                self._skip(watcher)
                 continue
             if variables is None:
                 variables = {
@@ -274,10 +296,25 @@ class MessageEvents:
                     "AMPS_TIMESTAMP": iso8601(timestamp_ns),
                     "AMPS_CLIENT_NAME": from_bytes(self._names.get(client, b"")),
                 }
-            try:
-                self._engine.happened("publish-message", watcher.which, variables)
-                watcher.skips = False
-            except Busy:
-                if not watcher.skips:
-                    self._log.log("29-0006", event=watcher.source.name)
-                watcher.skips = True
+            self._wait_for_actions(watcher, variables, len(payload))
+
+    def _wait_for_actions(self, watcher: Watcher, variables: Mapping[str, str], byte_count: int) -> None:
+        """Add an occurrence of an event, or skip it if too many wait."""
+        try:
+            done = self._engine.happened("publish-message", watcher.which, variables)
+        except Busy:
+            self._skip(watcher)
+            return
+        watcher.skips = False
+        assert done is not None, "the event has actions"
+        self._waiting_bytes += byte_count
+        done.add_done_callback(lambda _: self._forget(byte_count))
+
+    def _skip(self, watcher: Watcher) -> None:
+        """Log the first of the occurrences that are skipped one after the other."""
+        if not watcher.skips:
+            self._log.log("29-0006", event=watcher.source.name)
+        watcher.skips = True
+
+    def _forget(self, byte_count: int) -> None:
+        self._waiting_bytes -= byte_count
