@@ -45,9 +45,9 @@ DEFAULT_OUTPUT = Path(__file__).parent / "results"
     "--messages",
     type=click.IntRange(1),
     help="Messages of a throughput run. [default: 4,000,000 publishes, 1,000,000 for replay, "
-    "100,000 different ones for filters, 50,000 per message type, 10,000,000 for queue-depth and "
-    "queue-restart, 2,000 topics for queue-topics; as many as a peer handles in a run for queue-throughput and "
-    "clients]",
+    "100,000 different ones for filters, 50,000 per message type, 10,000,000 for queue-depth, "
+    "queue-restart and replicate-catch-up, 2,000 topics for queue-topics; as many as a peer handles in a run for "
+    "queue-throughput and clients]",
 )
 @click.option(
     "--connections", default=Settings.connections, show_default=True, help="Publishing connections."
@@ -55,7 +55,8 @@ DEFAULT_OUTPUT = Path(__file__).parent / "results"
 @click.option(
     "--rate",
     type=click.IntRange(1),
-    help="Messages per second of a latency run. [default: 10,000, queue-latency 250]",
+    help="Messages per second of a latency run. [default: 10,000, queue-latency 250, "
+    "replicate-catch-up 20,000]",
 )
 @click.option(
     "--repetitions", default=Settings.repetitions, show_default=True, help="Runs per peer, interleaved."
