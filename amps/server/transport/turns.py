@@ -1,8 +1,8 @@
 """When a worker has a turn, when it busy-polls, and when it sleeps.
 
 Received input, wake-ups and timers start turns. A turn that leaves work behind schedules the next one through the event
-loop, so that sockets are served in between. After the last turn the worker polls for a moment. Before it sleeps, it
-sets its sleep flag in shared memory and checks once more.
+loop, so that sockets are served in between. After the last turn the worker polls for a moment, if it has clients.
+Before it sleeps, it sets its sleep flag in shared memory and checks once more.
 """
 
 import asyncio
@@ -21,14 +21,20 @@ class Turns:
     """The turns of one worker."""
 
     def __init__(
-        self, core: CoreLink, wake_up: WakeUp, work: Callable[[], bool], failed: Callable[[str], None]
+        self,
+        core: CoreLink,
+        wake_up: WakeUp,
+        work: Callable[[], bool],
+        has_clients: Callable[[], bool],
+        failed: Callable[[str], None],
     ) -> None:
-        """`work` runs one turn, and returns True if there is more work at once. `failed` receives the traceback of a
-        turn that raised.
+        """`work` runs one turn, and returns True if there is more work at once. `has_clients`: whether this worker has
+        connections. `failed` receives the traceback of a turn that raised.
         """
         self._core = core
         self._wake_up = wake_up
         self._work = work
+        self._has_clients = has_clients
         self._failed = failed
         self._loop: asyncio.AbstractEventLoop
         self._scheduled = False
@@ -112,5 +118,7 @@ class Turns:
         if more or self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
-            return
-        self._busy_poll()
+        elif self._has_clients():
+            self._busy_poll()
+        elif not self._core.view.fall_asleep():
+            self.schedule()

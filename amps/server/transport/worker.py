@@ -108,7 +108,13 @@ class Worker:
             channel, _ = runtime.transport_requests[index]
             self._subscription_list = SubscriptionList(channel, self._connections.values)
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
-        self.turns = Turns(self.core, runtime.transport_wake_ups[index], self._work, self._failed)
+        self.turns = Turns(
+            self.core,
+            runtime.transport_wake_ups[index],
+            self._work,
+            lambda: bool(self._connections),
+            self._failed,
+        )
         self.persisted = PersistedWaits(self.core, make_destinations(config, runtime), self.schedule)
         self.ack_schedule = AckSchedule(self.core, self.persisted, self.schedule, self.clock)
         self.transacting: dict[TransactionAnswers, None] = {}

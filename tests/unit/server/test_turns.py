@@ -36,6 +36,7 @@ class Harness:
         self.changed = False
         self.published = True
         self.more = False
+        self.has_clients = True
         self.turns_had = 0
         self.loop = Loop()
         self.failures: list[str] = []
@@ -43,7 +44,7 @@ class Harness:
         view = SimpleNamespace(moved=lambda: self.changed, wake=self._wake, fall_asleep=self._fall_asleep)
         core: Any = SimpleNamespace(view=view, publish_pushed=lambda: self.published)
         wake_up: Any = SimpleNamespace(fd=0, clear=lambda: None)
-        self.turns = Turns(core, wake_up, self._work, self.failures.append)
+        self.turns = Turns(core, wake_up, self._work, lambda: self.has_clients, self.failures.append)
         loop: Any = self.loop
         self.turns.begin(loop)
         self.loop.step()
@@ -155,6 +156,21 @@ def test_turns_a_wake_up_brings_one(harness: Harness) -> None:
     harness.loop.woken()
     assert harness.turns_had == 1
     harness.sleep()
+
+
+def test_turns_a_worker_without_clients_sleeps_at_once(harness: Harness) -> None:
+    """Polling for nobody takes time from other processes, whenever the log moves."""
+    harness.has_clients = False
+    harness.turns.schedule()
+    harness.loop.step()
+    assert harness.asleep
+    assert not harness.loop.calls
+    harness.more = True
+    harness.turns.schedule()
+    harness.loop.step()
+    harness.more = False
+    harness.loop.step()
+    assert harness.asleep
 
 
 def test_turns_a_failed_turn_is_the_last(harness: Harness) -> None:
