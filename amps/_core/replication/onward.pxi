@@ -7,6 +7,9 @@
 #
 # A record that waits for destinations is a *waiting run* of one. If there are very many, neighbours are joined.
 #
+# While no destination can get a record of the upstream, the log is *passed over*: nothing in it waits. So it is in a
+# pair, whose only destination is the upstream itself: no record goes back to an instance in its path.
+#
 # Invariants
 # - A record is not acknowledged before the tracker has passed its place in the log, up to the durable watermark.
 # - The exceptions of `acknowledged` contain every record that waits. They contain no others while there are at most
@@ -41,12 +44,17 @@ cdef class OnwardTracker:
     """Follows the log for the records of one upstream.
 
     cursor: at the beginning of the journal that contains the first record of the upstream behind `acked_txid`, or of an
-    earlier one; its topics are TopicEntry objects. upstream_id: name id of the upstream. destinations: the SourceFlow
+    earlier one; its topics are TopicEntry objects. cursor_before(position): such a cursor for a later log position.
+    upstream: name and epoch of the upstream; upstream_id: its name id. destinations: the SourceFlow
     of each destination that is configured sync, None for others; at most 64; the owner may replace its items. names:
-    as for Rules. acked_txid: the upstream needs no acknowledgement up to there.
+    as for Rules. acked_txid: the upstream needs no acknowledgement up to there. trusted_from: as for SourceFlow.
     """
 
-    cdef LogCursor cursor
+    cdef LogCursor cursor          # None: the log before `passed_position` was passed over
+    cdef object cursor_before
+    cdef tuple upstream
+    cdef uint64_t passed_position
+    cdef uint64_t trusted_from
     cdef uint64_t upstream_id
     cdef list destinations
     cdef dict names
@@ -67,14 +75,17 @@ cdef class OnwardTracker:
         self.capacity = 0
 
     def __init__(
-        self, LogCursor cursor not None, uint64_t upstream_id, list destinations not None, dict names not None,
-        uint64_t acked_txid=0, uint64_t waiting_max=WAITING_MAX,
+        self, LogCursor cursor not None, cursor_before, tuple upstream not None, uint64_t upstream_id,
+        list destinations not None, dict names not None, uint64_t acked_txid=0, uint64_t waiting_max=WAITING_MAX,
+        uint64_t trusted_from=NOTHING_TRUSTED,
     ):
         if len(destinations) > DESTINATIONS:
             raise ValueError(f"a tracker takes at most {DESTINATIONS} destinations")
-        self.cursor = cursor
-        cursor.fetch()
-        cursor.shows_structure = True
+        self.read_with(cursor)
+        self.cursor_before = cursor_before
+        self.upstream = upstream
+        self.passed_position = 0
+        self.trusted_from = trusted_from
         self.upstream_id = upstream_id
         self.destinations = destinations
         self.names = names
@@ -90,8 +101,14 @@ cdef class OnwardTracker:
 
     @property
     def scanned_position(self):
-        """Log position up to which it has read the log."""
-        return self.cursor.position
+        """Log position up to which it has read the log, or passed it over."""
+        return self.passed_position if self.cursor is None else self.cursor.position
+
+    cdef int read_with(self, LogCursor cursor) except -1:
+        cursor.fetch()
+        cursor.shows_structure = True
+        self.cursor = cursor
+        return 0
 
     @property
     def pending(self):
@@ -117,23 +134,50 @@ cdef class OnwardTracker:
         Raises LogDamaged, LogRemoved.
         """
         cdef const RecordHeader* record
-        cdef LogCursor cursor = self.cursor
-        cdef uint64_t begin = cursor.position
+        cdef LogCursor cursor
+        cdef uint64_t begin
         cdef bint done = False
+        if not self.may_go_on():
+            self.passed_position = max(limit, self.scanned_position)
+            self.cursor = None
+            self.pass_reached(self.passed_position)
+            return True
+        if self.cursor is None:
+            self.read_with(self.cursor_before(self.passed_position))
+        cursor = self.cursor
+        begin = cursor.position
+        trust(cursor, self.trusted_from)
         begin_reading(cursor)
         while cursor.position - begin < bytes_max:
             record = next_record(cursor, limit)
             if record == NULL:
                 done = True
                 break
+            prefetch_ahead(record)
             if record.kind == KIND_NAME:
                 learn_name(self.names, record, cursor)
-            elif record.extension_length and extension_word(record, EXTENSION_SOURCE, 0) == self.upstream_id:
+            elif (
+                record.extension_length and record.position >= self.passed_position
+                and extension_word(record, EXTENSION_SOURCE, 0) == self.upstream_id
+            ):
                 self.take(record)
             skip_record(cursor, record)
-        while self.reached and self.reached[0][0] <= cursor.position:
-            self.through = max(self.through, <uint64_t>self.reached.popleft()[1])
+        self.pass_reached(cursor.position)
         return done
+
+    cdef bint may_go_on(self) except -1:
+        """Whether a record of the upstream may go on to a destination."""
+        cdef SourceFlow flow
+        for flow in self.destinations:
+            if flow is not None and flow.rules.peer != self.upstream:
+                return True
+        return False
+
+    cdef int pass_reached(self, uint64_t position) except -1:
+        """The log was read up to a position."""
+        while self.reached and self.reached[0][0] <= position:
+            self.through = max(self.through, <uint64_t>self.reached.popleft()[1])
+        return 0
 
     cdef int take(self, const RecordHeader* record) except -1:
         """Note a record of the upstream."""

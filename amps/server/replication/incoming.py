@@ -156,7 +156,13 @@ class Incoming:
             last_txid,
         )
         self._tracker = OnwardTracker(
-            around.access.cursor_before(begin), upstream_id, around.sources, around.access.paths
+            around.access.cursor_before(begin),
+            around.access.cursor_before,
+            (self.upstream.name, self.upstream.epoch),
+            upstream_id,
+            around.sources,
+            around.access.paths,
+            trusted_from=core.link.written(),
         )
         self._tracker.reach(last_txid, durable)
         answer = Content(await channel.expect(frames.RESUME_ACK))
@@ -274,6 +280,11 @@ class Incoming:
         """Acknowledge what can be acknowledged now: this instance stops."""
         self._ack_due_s = 0.0
         self.channel.link.wake()
+
+    @property
+    def scanned_position(self) -> int:
+        """Log position up to which it has followed the log; it has begun."""
+        return self._tracker.scanned_position
 
     @property
     def wants_durable(self) -> bool:

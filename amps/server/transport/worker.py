@@ -32,6 +32,7 @@ from amps.server.security import (
     make_authenticator,
     make_entitlement,
 )
+from amps.server.shared.allocation import keep_chunk_memory
 from amps.server.shared.core_link import CoreLink
 from amps.server.shared.filters import FilterCompiler
 from amps.server.shared.listeners import tls_context
@@ -40,7 +41,6 @@ from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher
 from amps.server.transport.accepting import Acceptor
 from amps.server.transport.ack_schedule import AckSchedule
-from amps.server.transport.allocation import keep_chunk_memory
 from amps.server.transport.connection import Connection, now_name_number
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED
 from amps.server.transport.feeds import Feeds
