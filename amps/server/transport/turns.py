@@ -1,8 +1,8 @@
 """When a worker has a turn, when it busy-polls, and when it sleeps.
 
 Received input, wake-ups and timers start turns. A turn that leaves work behind schedules the next one through the event
-loop, so that sockets are served in between. After the last turn the worker polls for a moment, if it has clients.
-Before it sleeps, it sets its sleep flag in shared memory and checks once more.
+loop, so that sockets are served in between. After the last turn the worker polls for a moment, if a client waits
+for messages. Before it sleeps, it sets its sleep flag in shared memory and checks once more.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ class Turns:
         core: CoreLink,
         wake_up: WakeUp,
         work: Callable[[], bool],
-        has_clients: Callable[[], bool],
+        may_deliver: Callable[[], bool],
         failed: Callable[[str], None],
     ) -> None:
-        """`work` runs one turn, and returns True if there is more work at once. `has_clients`: whether this worker has
-        connections. `failed` receives the traceback of a turn that raised.
+        """`work` runs one turn, and returns True if there is more work at once. `may_deliver`: whether a
+        subscription here may get messages. `failed` receives the traceback of a turn that raised.
         """
         self._core = core
         self._wake_up = wake_up
         self._work = work
-        self._has_clients = has_clients
+        self._may_deliver = may_deliver
         self._failed = failed
         self._loop: asyncio.AbstractEventLoop
         self._scheduled = False
@@ -62,15 +62,15 @@ class Turns:
             self._core.view.wake()
             self._loop.call_soon(self._turn)
 
-    def pushed(self, output_waits: bool, may_wait: bool) -> None:
-        """Publish the pushed records after input was processed. `may_wait`: a subscription here may match them."""
+    def pushed(self, output_waits: bool) -> None:
+        """Publish the pushed records after input was processed."""
         published = self._core.publish_pushed()
         if self._running:
             return
         # The core's reaction starts a turn; only output needs a turn before.
         if output_waits:
             self.schedule()
-        elif published and may_wait:
+        elif published and self._may_deliver():
             self._busy_poll()
 
     def _busy_poll(self) -> None:
@@ -118,7 +118,7 @@ class Turns:
         if more or self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
-        elif self._has_clients():
+        elif self._may_deliver():
             self._busy_poll()
         elif not self._core.view.fall_asleep():
             self.schedule()

@@ -112,7 +112,7 @@ class Worker:
             self.core,
             runtime.transport_wake_ups[index],
             self._work,
-            lambda: bool(self._connections),
+            lambda: self.feeds.has_live or self.queues.has_subscriptions,
             self._failed,
         )
         self.persisted = PersistedWaits(self.core, make_destinations(config, runtime), self.schedule)
@@ -344,7 +344,7 @@ class Worker:
 
     def input_taken(self) -> None:
         """Publish the records of a connection's processed input, and request a turn if one is due."""
-        self.turns.pushed(bool(self.dirty), self.feeds.has_live or self.queues.has_subscriptions)
+        self.turns.pushed(bool(self.dirty))
 
     def _work(self) -> bool:
         """Run one turn. True: there is more work to do at once."""

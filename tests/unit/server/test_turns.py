@@ -36,7 +36,7 @@ class Harness:
         self.changed = False
         self.published = True
         self.more = False
-        self.has_clients = True
+        self.may_deliver = True
         self.turns_had = 0
         self.loop = Loop()
         self.failures: list[str] = []
@@ -44,7 +44,7 @@ class Harness:
         view = SimpleNamespace(moved=lambda: self.changed, wake=self._wake, fall_asleep=self._fall_asleep)
         core: Any = SimpleNamespace(view=view, publish_pushed=lambda: self.published)
         wake_up: Any = SimpleNamespace(fd=0, clear=lambda: None)
-        self.turns = Turns(core, wake_up, self._work, lambda: self.has_clients, self.failures.append)
+        self.turns = Turns(core, wake_up, self._work, lambda: self.may_deliver, self.failures.append)
         loop: Any = self.loop
         self.turns.begin(loop)
         self.loop.step()
@@ -81,7 +81,7 @@ def test_turns_polls_for_the_core_and_the_sockets(harness: Harness) -> None:
 
     The core need not send a wake-up, and the event loop runs in between.
     """
-    harness.turns.pushed(False, True)
+    harness.turns.pushed(False)
     for _ in range(5):
         harness.loop.step()
         assert len(harness.loop.calls) == 1
@@ -96,9 +96,9 @@ def test_turns_polls_for_the_core_and_the_sockets(harness: Harness) -> None:
 
 
 def test_turns_more_input_lengthens_it_and_does_not_double_it(harness: Harness) -> None:
-    harness.turns.pushed(False, True)
+    harness.turns.pushed(False)
     harness.now_ns += BUSY_POLL_NS - 1
-    harness.turns.pushed(False, True)
+    harness.turns.pushed(False)
     assert len(harness.loop.calls) == 1
     harness.now_ns += BUSY_POLL_NS - 1
     harness.loop.step()
@@ -109,19 +109,20 @@ def test_turns_more_input_lengthens_it_and_does_not_double_it(harness: Harness) 
     assert not harness.loop.calls
 
 
-@pytest.mark.parametrize(("published", "may_wait"), [(False, True), (True, False)])
+@pytest.mark.parametrize(("published", "may_deliver"), [(False, True), (True, False)])
 def test_turns_sleeps_on_when_no_answer_is_expected(
-    harness: Harness, published: bool, may_wait: bool
+    harness: Harness, published: bool, may_deliver: bool
 ) -> None:
     harness.published = published
-    harness.turns.pushed(False, may_wait)
+    harness.may_deliver = may_deliver
+    harness.turns.pushed(False)
     assert harness.asleep
     assert not harness.loop.calls
 
 
 def test_turns_waiting_output_gets_a_turn_at_once(harness: Harness) -> None:
-    harness.turns.pushed(False, True)
-    harness.turns.pushed(True, True)
+    harness.turns.pushed(False)
+    harness.turns.pushed(True)
     while harness.loop.calls and not harness.turns_had:
         harness.loop.step()
     assert harness.turns_had == 1
@@ -130,7 +131,7 @@ def test_turns_waiting_output_gets_a_turn_at_once(harness: Harness) -> None:
 
 
 def test_turns_events_while_it_falls_asleep_are_not_missed(harness: Harness) -> None:
-    harness.turns.pushed(False, True)
+    harness.turns.pushed(False)
     harness.now_ns += BUSY_POLL_NS
     harness.turns._core.view.moved = lambda: False  # type: ignore[method-assign]
     harness.changed = True
@@ -158,9 +159,9 @@ def test_turns_a_wake_up_brings_one(harness: Harness) -> None:
     harness.sleep()
 
 
-def test_turns_a_worker_without_clients_sleeps_at_once(harness: Harness) -> None:
-    """Polling for nobody takes time from other processes, whenever the log moves."""
-    harness.has_clients = False
+def test_turns_a_worker_without_subscriptions_sleeps_at_once(harness: Harness) -> None:
+    """Acknowledgements wait for a sync, which takes longer than polling. So it would take time from other processes."""
+    harness.may_deliver = False
     harness.turns.schedule()
     harness.loop.step()
     assert harness.asleep
