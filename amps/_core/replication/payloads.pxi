@@ -17,11 +17,11 @@ FRAME_ACK = 0x11
 FRAME_NAMES = 0x1A
 WINDOW_BYTES = 16 << 20
 """Bytes of records that a source may send before the sink grants more."""
-BATCH_BYTES = 1 << 18
+BATCH_BYTES = 1 << 19
 """A source ends a DATA frame when its records have that many bytes. One record, or one transaction, may be longer."""
 
 cdef enum:
-    BATCH = 1 << 18
+    BATCH = 1 << 19
     VIEWED_FROM = 4096             # shorter runs of records are copied
     NAME_TOPIC = 0                 # kind of an entry in a NAMES frame; others are a NameClass
 

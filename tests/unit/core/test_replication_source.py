@@ -288,10 +288,10 @@ def test_nothing_at_or_behind_the_limit_is_sent(tmp_path: Path) -> None:
     assert flow.scanned_position == records[3].parts.position
 
 
-def test_batches_are_of_about_a_quarter_of_a_megabyte(tmp_path: Path) -> None:
+def test_batches_are_of_about_half_a_megabyte(tmp_path: Path) -> None:
     log = GrowingLog(tmp_path, 8 << 20)
     for number in range(5):
-        log.append("p", number + 1, payload=bytes(150_000))
+        log.append("p", number + 1, payload=bytes(300_000))
     flow = flow_over(log)
     connect(flow, log)
     frames = [payload for kind, payload in send_all(flow, log) if kind == FRAME_DATA]
