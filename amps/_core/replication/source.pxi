@@ -208,7 +208,7 @@ cdef class SourceFlow:
     @property
     def scans_by_sending(self):
         """Whether `fill` scans what it sends. A `scan` then makes that two readings of the log."""
-        return self.connected and self.sending is None and self.window_bytes > 0
+        return self.connected and self.sending is None
 
     def scan(self, uint64_t limit, uint64_t bytes_max):
         """Scan about `bytes_max` bytes of the log up to `limit`, a durable watermark. True: the limit is reached.

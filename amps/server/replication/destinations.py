@@ -29,7 +29,9 @@ from amps.server.shared.wake_ups import wake_transports
 SCAN_BYTES = 4 << 20
 """Of the log, in one step."""
 SENDING_S = 0.1
-"""A connection that sends nothing for so long is blocked."""
+"""A connection that sends nothing for so long is blocked, or the window is used up."""
+LEFT_BYTES_MAX = 64 << 20
+"""So much of the log is left to the connection at most."""
 
 
 @dataclass(slots=True)
@@ -158,11 +160,12 @@ class Destination:
         return more
 
     def leaves_scan(self, durable: int, now_s: float) -> bool:
-        """Whether the connection will scan the log as it sends, unless it has not done so for a moment: then it is
-        blocked, and publishers of messages that do not go there must not wait. Call it again after SENDING_S.
+        """Whether the scan is left to the connection, which scans as it sends. If it has not done so for a moment, or
+        is far behind, publishers of messages that do not go there must not wait for it. Call it again after SENDING_S.
         """
         source = self.source
-        if not source.scans_by_sending or source.scanned_position >= durable:
+        left_bytes = durable - source.scanned_position
+        if not source.scans_by_sending or left_bytes <= 0 or left_bytes > LEFT_BYTES_MAX:
             return False
         if source.scanned_position != self._left_at:
             self._left_at, self._left_s = source.scanned_position, now_s

@@ -113,6 +113,7 @@ class Worker:
             runtime.transport_wake_ups[index],
             self._work,
             lambda: self.feeds.has_live or self.queues.has_subscriptions,
+            lambda: bool(self._connections),
             self._failed,
         )
         self.persisted = PersistedWaits(self.core, make_destinations(config, runtime), self.schedule)
