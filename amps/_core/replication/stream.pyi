@@ -152,8 +152,6 @@ class OnwardTracker:
     def __init__(
         self,
         cursor: LogCursor,
-        cursor_before: Callable[[int], LogCursor],
-        upstream: tuple[str, str],
         upstream_id: int,
         destinations: list[SourceFlow | None],
         names: dict[int, bytes],
