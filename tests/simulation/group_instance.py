@@ -458,6 +458,11 @@ class GroupInstance:
         self.runtime.requests.to_core.append(msgpack.packb([1, verb, {"up_to": number}]))
 
     @property
+    def removes(self) -> bool:
+        """Whether journals with messages were removed on purpose, or may still be."""
+        return bool(self._read_before)
+
+    @property
     def removed(self) -> list[Entry]:
         """Messages that readers no longer find, because they were removed on purpose."""
         first = self.log.view.directory.start_position(self.runtime.control.first_journal_number)

@@ -255,7 +255,8 @@ class GroupWorld:
             instance = self._journals.choice(list(self.instances.values()))
             if instance.alive and not instance.paused:
                 verb = self._journals.choice(self._verbs)
-                self._survive(instance, lambda one: one.manage_journals(verb, self._journals))
+                if verb != "remove" or not self.filling:
+                    self._survive(instance, lambda one: one.manage_journals(verb, self._journals))
 
     def _look(self) -> None:
         self._with_one(lambda instance: instance.look())
@@ -497,7 +498,7 @@ class GroupWorld:
         others = [other for other in self.instances.values() if other is not instance]
         if self.filling or self.tainted or not all(other.alive for other in others):
             return False
-        if any(other.removed for other in others):
+        if any(other.removes for other in others):
             return False  # H-15: they cannot fill it again
         promised = {promise.bookmark for promise in self.promises}
         for other in others:

@@ -207,8 +207,8 @@ def test_refusals_by_the_ingress_of_large_messages_only(tmp_path: Path) -> None:
 
 
 def test_a_publish_that_the_log_has_is_not_refused(tmp_path: Path) -> None:
-    """replication.md 25.85: a store repeats what is logged and not persisted everywhere. It needs no room, and a failure
-    would say that it is in no log.
+    """replication.md 25.85: a store repeats what is logged and not persisted everywhere. It needs no room, and a
+    failure would say that it is in no log.
     """
     entrance = Entrance()
     entrance.ingress.logged_sequence = 5
