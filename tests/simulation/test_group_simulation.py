@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from amps._core.replication.stream import SinkFlow
+from amps._core.shm.memory import NO_JOURNAL
+from amps.server.core.destination_pins import DestinationPins
 from amps.server.core.identity import LogIdentity
 from amps.server.replication import incoming
 from amps.server.replication.core_sessions import CoreSessions
@@ -125,6 +127,10 @@ def _unread_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Incoming, "_refused", lambda self, reason: None)
 
 
+def _journals_go_before_all_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DestinationPins, "oldest_journal", lambda self: NO_JOURNAL)
+
+
 def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a fault of the server: the world must notice that an instance was not filled."""
     monkeypatch.setattr(GroupInstance, "begin_replication", lambda self: None)
@@ -140,6 +146,7 @@ def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
         (_same_epoch_after_a_wipe, 19),
         (_records_that_the_core_has_not_read_count, 117),
         (_unread_refusals, 377),
+        (_journals_go_before_all_have_them, 3),
         (_files_survive_a_wipe, 0),
     ],
 )
