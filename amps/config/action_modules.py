@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from amps.config.readers import off_or_later, read_text
 from amps.config.schedules import read_schedule
+from amps.config.schema import NotSupportedYet
 from amps.config.units import read_count, read_delay, read_fraction, read_interval, shown
 
 
@@ -90,6 +91,27 @@ def read_assignment(text: str) -> tuple[str, str]:
     if not equals or not expression.strip():
         raise ValueError(f"{shown(text)} is not of the form VARIABLE=expression, such as ID=/order/id")
     return read_variable_name(name.strip()), expression.strip()
+
+
+MESSAGE_SOURCES: Final = ("all", "local", "replicated")
+"""Whose messages run an action: those published here, those that another instance sent, or both."""
+
+
+def read_message_source(text: str) -> str:
+    """Read one of MESSAGE_SOURCES."""
+    if text not in MESSAGE_SOURCES:
+        raise ValueError(f"{shown(text)} is no source of messages; write one of {', '.join(MESSAGE_SOURCES)}")
+    return text
+
+
+def read_subscribe_options(text: str) -> str:
+    """Read options of the subscription of an event; those without a meaning for an action are accepted."""
+    for option in (part.strip() for part in text.split(",")):
+        if option in ("bookmark", "live", "fully_durable", "replace", "pause", "resume"):
+            raise ValueError(f"{shown(option)} belongs to a subscription of a client; leave it out")
+        if option not in ("", "none", "timestamp"):
+            raise NotSupportedYet(f"the option {shown(option)} of the subscription of an action")
+    return text
 
 
 def read_case(text: str) -> tuple[str, str]:
@@ -184,8 +206,16 @@ EVENTS: Final[Mapping[str, ModuleDescription]] = {
     },
     **{
         _event(name): ModuleDescription(later=_MESSAGE_EVENTS)
-        for name in ("publish-message", "deliver-message", "message-affinity")
+        for name in ("deliver-message", "message-affinity")
     },
+    _event("publish-message"): ModuleDescription(
+        {
+            **_T,
+            "MessageSource": Option(read_message_source, default="all"),
+            "Filter": Option(),
+            "Options": Option(read_subscribe_options, may_be_empty=True),
+        }
+    ),
     # For queues only: amps.config.actions refuses SOW topics.
     _event("sow-expire-message"): ModuleDescription({**_T, "Reason": Option(read_reasons)}),
     _event("sow-delete-message"): ModuleDescription(_T),
@@ -283,6 +313,8 @@ ALIASES: Final[Mapping[str, str]] = {
 
 QUEUE_EVENTS: Final = (_event("sow-expire-message"), _event("sow-delete-message"))
 """The events of messages of queues."""
+PUBLISH_EVENT: Final = _event("publish-message")
+"""The event of a published message."""
 INCOMING_REPLICATION: Final = tuple(
     _event(f"{what}-incoming-replication") for what in ("connect", "disconnect")
 )

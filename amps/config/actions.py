@@ -16,6 +16,7 @@ from amps.config.action_modules import (
     NEVER_ON_QUEUES,
     OUTGOING_REPLICATION,
     PROXIED_TRANSFER,
+    PUBLISH_EVENT,
     PUBLISHES_PER_MESSAGE_MAX,
     QUEUE_EVENTS,
     STEPS,
@@ -163,7 +164,7 @@ class ActionReader:
             self._checker.error(node, f"unknown message type {shown(str(value))}; write one of {known}")
         if node.name == "Condition":
             self._check_expression(node, str(value), Usage.FILTER, "this condition")
-        if module == "amps-action-do-delete-sow" and node.name == "Filter":
+        if module in ("amps-action-do-delete-sow", PUBLISH_EVENT) and node.name == "Filter":
             self._check_expression(node, str(value), Usage.FILTER, "this filter")
         if module == "amps-action-do-extract-values" and isinstance(value, tuple):
             self._check_expression(node, value[1], Usage.FIELD, "this value")
@@ -190,6 +191,8 @@ class ActionReader:
                 )
         if module in (*QUEUE_EVENTS, "amps-action-do-delete-sow"):
             self._check_queue(use, module, options)
+        if module == PUBLISH_EVENT:
+            self._check_published(use, options)
         if module in PROXIED_TRANSFER:
             self._check_proxied_transfer(use, options)
         if module in OUTGOING_REPLICATION and not self._has_destinations:
@@ -234,6 +237,22 @@ class ActionReader:
             for name, kind in self._queues
         ):
             self._checker.not_yet(node, "SOW topics")
+
+    def _check_published(self, use: Section, options: Mapping[str, tuple[str, ...]]) -> None:
+        """Check that the topic, a name or an expression, is no queue: nothing is published under a queue's name."""
+        (topic,), (message_type,) = options.get("Topic", ("",)), options.get("MessageType", ("",))
+        if not topic:
+            return
+        node = next((child for child in use.all("Options")[0].children if child.name == "Topic"), use.node)
+        if (topic, message_type) in self._queues:
+            self._checker.error(
+                node, f"{shown(topic)} is a queue, whose messages this would lease; name its underlying topic"
+            )
+            return
+        try:
+            topic_predicate(topic, self._root.first("RegexTopicSupport"))
+        except BadTopicExpression as problem:
+            self._checker.error(node, f"this expression for topics cannot be used: {problem}")
 
     def _check_proxied_transfer(self, use: Section, options: Mapping[str, tuple[str, ...]]) -> None:
         """Check that the topic is a queue whose messages other instances may own (replication.md §14.4)."""

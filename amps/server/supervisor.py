@@ -498,6 +498,7 @@ class Supervisor:
             self._services = None
             # If it died during the startup actions, these are begun again; a later process has no part in the start.
             self._startup_actions_asked = False
+            self._runtime.control.set_transport_alive(self._runtime.services_index, False)
             self._publisher_died(child, self._runtime.services_index, status)
         elif child is self._replication:
             self._replication = None

@@ -82,7 +82,8 @@ def take_all_steps(tutorial: Programs) -> None:
     standby.until(seen("initialization").strip())
     assert feed.finished().endswith(seen("200 orders"))
     consumer.until(seen("done: 204"))
-    assert done(consumer) == list(range(6, 206))
+    # Here, too: an order whose work was done is not discarded yet when the program is killed.
+    assert done(consumer) in (list(range(6, 206)), list(range(5, 206)))
     consumer.kill()
 
     tutorial.replaced['sleep(job["seconds"])'] = 'sleep(6000 * job["seconds"])'

@@ -49,7 +49,9 @@ def server(start_module_server: StartServer) -> ServerProcess:
 def test_protocol_slow_client_is_disconnected_and_no_other(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """operations.md §13 23, protocol.md §13: 70-0004, reason `slow client`; offlining to disk is not supported yet."""
+    """operations.md §13 23, protocol.md §13, replication.md §26 68: 70-0004, reason `slow client`; offlining to disk is
+    not supported yet.
+    """
     slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     slow.subscribe(topic, "s")
     quick = peers.logged_on(server)
@@ -179,7 +181,8 @@ def test_operations_24_a_killed_worker_gives_its_memory_back(
 def test_operations_26_a_transport_with_a_limit_of_its_own(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §13 26: its clients neither count in the instance's pool nor are disconnected when that is full.
+    """operations.md §13 26, replication.md §26 69: its clients neither count in the instance's pool nor are
+    disconnected when that is full.
 
     Its own limit also covers all workers together.
     """
@@ -208,7 +211,7 @@ def test_operations_26_a_transport_with_a_limit_of_its_own(
 
 
 def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: Peers, topic: str) -> None:
-    """operations.md §13 25, §2: `ClientMessageAgeLimit`: output that waits longer than this is too old."""
+    """operations.md §13 25, §2, replication.md §26 68: output that waits longer than the limit is too old."""
     server = start_server(
         instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"
         "<ClientMessageAgeLimit>1s</ClientMessageAgeLimit>"
@@ -226,6 +229,34 @@ def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: P
     assert time.monotonic() - began_s > 0.95
     quick.expect_nothing_for(1.5)
     quick.expect_silence()
+
+
+def test_replication_69_the_age_limit_of_the_instance_holds_for_a_transport_with_a_limit_of_its_own(
+    start_server: StartServer, peers: Peers, topic: str
+) -> None:
+    """replication.md §26 69, §20: what a transport does not name comes from the instance; its own pool has room."""
+    server = start_server(
+        transport_workers=1,
+        transports=(
+            Transport("shared"),
+            Transport("own", extra_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"),
+            Transport("patient", extra_xml="<ClientMessageAgeLimit>1h</ClientMessageAgeLimit>"),
+        ),
+        instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"
+        "<ClientMessageAgeLimit>1s</ClientMessageAgeLimit>",
+    )
+    slow = {
+        name: peers.logged_on(server, name, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+        for name in ("own", "patient")
+    }
+    for client in slow.values():
+        client.subscribe(topic, "s")
+    publisher = peers.logged_on(server, "shared")
+    bodies = numbered_bodies(1200, padding_bytes=PADDING_BYTES)  # 12 MB, more than sockets take
+    publisher.publish_all(topic, bodies)
+    server.log.wait_for("70-0004", slow["own"].client_name, timeout_s=15)
+    server.log.wait_for("07-0013", slow["own"].client_name, "slow client")
+    assert bodies_of(slow["patient"].receive_published(1200, timeout_s=60)) == bodies
 
 
 def test_protocol_slow_client_frees_its_memory(peers: Peers, server: ServerProcess, topic: str) -> None:
@@ -247,8 +278,8 @@ def test_protocol_slow_client_frees_its_memory(peers: Peers, server: ServerProce
 def test_transaction_log_42_a_stalled_replay_waits(
     peers: Peers, server: ServerProcess, recorded_topic: str, options: str
 ) -> None:
-    """transaction_log.md §22 42, operations.md §13 27: never disconnected, before or after cutover; gets every
-    message.
+    """transaction_log.md §22 42, operations.md §13 27, replication.md §26 70: never disconnected, before or after
+    cutover; gets every message.
     """
     publisher = peers.logged_on(server)
     total = 2000
@@ -291,7 +322,7 @@ def test_transaction_log_42_a_stalled_replay_costs_little_memory(
 def test_transaction_log_42_live_replays_can_be_too_slow(
     peers: Peers, server: ServerProcess, recorded_topic: str
 ) -> None:
-    """transaction_log.md §7.7, §10: with `live` the protection ends when the replay is done."""
+    """transaction_log.md §7.7, §10, replication.md §26 70: with `live` the protection ends when the replay is done."""
     slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     slow.subscribe(recorded_topic, "s", bm="0", o="live", a="processed,completed")
     slow.wait_for_ack("completed")

@@ -60,6 +60,13 @@ def need(stream: MessageStream) -> bytes:
 # --- 24: life ---------------------------------------------------------------------------------------------------------
 
 
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended between the two questions
+        return False
+
+
 class Traces:
     """What a server could leave behind."""
 
@@ -73,7 +80,7 @@ class Traces:
         self.port = server.port()
 
     def left(self) -> list[str]:
-        found = [str(each) for each in self.processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+        found = [str(each) for each in self.processes if is_alive(each)]
         left = self.directory, *self.runtime.glob(f"amps-run-{self.first}-*")
         found += [str(path) for path in left if path.exists()]
         with socket.socket() as probe, contextlib.suppress(ConnectionRefusedError):

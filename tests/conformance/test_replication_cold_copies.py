@@ -98,3 +98,46 @@ def test_a_new_instance_gets_what_is_archived_and_compressed(
         assert received == bodies
         assert len(group["A"].log.find("1E-0005", "A!B")) == 1  # the event of a complete resynchronization
         journals.act_until("remove", lambda: not journals.full())
+
+
+def test_replication_51_journals_wait_for_stopped_destinations(
+    tmp_path: Path, unique: str, admin_port: int
+) -> None:
+    """replication.md §26 51: what both destinations have may go. What one of them lacks stays, also for the async one,
+    also archived, and after a restart of the source; after the resynchronization of both it goes as well.
+    """
+    with Instances(tmp_path) as group:
+        group.add(
+            "A",
+            [To("B", exclude=EXCLUDE), To("C", sync=False, exclude=EXCLUDE)],
+            xml=Journals.xml(admin_port),
+            journal_xml="<JournalArchiveDirectory>./archive</JournalArchiveDirectory>",
+        )
+        group.add("B")
+        group.add("C")
+        journals = Journals(group, admin_port)
+        bodies = numbered_bodies(MESSAGES, padding_bytes=10_000)
+        half = MESSAGES // 2
+        group.start()
+        with group.client("A", unique) as publisher:
+            publisher.publish_persisted("t", bodies[:half], 1)
+            group.log_of("C", half)
+            time.sleep(0.2)  # it acknowledges at intervals of 50 ms
+            for name in "BC":
+                group.kill(name)
+            publisher.publish_all("t", bodies[half:], first_sequence=half + 1, a="persisted")
+            publisher.flush("completed")
+        journals.act_until("remove", lambda: journals.full() == ["journal/A.0000000001.journal"])
+        kept = ["archive/A.0000000001.journal"]
+        journals.act_until("archive", lambda: journals.full() == kept)
+        group["A"].stop()
+        group.launch("A")
+        journals.act_until("remove", lambda: bool(group["A"].log.find("2C-0014", *kept, "B holds 1", "C holds 1")))
+        group.start("B")
+        group.wait_connected("A", "B")
+        assert [message.body for message in group.log_of("B", MESSAGES, timeout_s=60)] == bodies
+        journals.act("remove")
+        assert journals.full() == kept
+        group.start("C")
+        assert [message.body for message in group.log_of("C", MESSAGES, timeout_s=60)] == bodies
+        journals.act_until("remove", lambda: not journals.full())

@@ -206,6 +206,45 @@ def test_an_instance_does_not_replicate_to_itself(group: Instances) -> None:
     group["A"].log.wait_for("1E-0010", "SELF")
 
 
+def test_a_destination_with_a_name_beside_its_group_is_for_that_instance(group: Instances, unique: str) -> None:
+    """Decision 25.91: another instance of the group that connects does not take the place of the sync partner."""
+    group.add("A", [To("B", label="B", group="G", exclude=LOOSE), To("C", label="C", group="G", sync=False, exclude=LOOSE)])
+    group.add("B", [To("A", label="A", group="G", exclude=LOOSE)])
+    group.add("C", [To("A", label="A", group="G", exclude=LOOSE)])
+    group.start("A", connected=False)
+    group.start("C")
+    group.wait_connected("A", "C")
+    assert group["A"].log.find("1E-0001", "A!C@G!async", "instance C")
+    with group.client("A", unique) as client:
+        client.publish_all("t", numbered_bodies(3), first_sequence=1, a="persisted")
+        group.log_of("C", 3)
+        client.expect_silence()
+        group.start("B")
+        client.wait_for_persisted(3, 30)
+    assert group["A"].log.find("1E-0001", "A!B@G!sync", "instance B")
+    assert len(group.log_of("B", 3)) == 3
+
+
+@pytest.mark.parametrize("first", ["A", "B"])
+def test_a_pair_whose_destinations_have_labels_shares_one_connection(
+    group: Instances, unique: str, first: str
+) -> None:
+    """Decision 25.91: a label that is no instance's name. Who answers at the address is the partner, whoever dialled the
+    connection that stays.
+    """
+    group.add("A", [To("B", label="onward", group="G", exclude=LOOSE)])
+    group.add("B", [To("A", label="back", group="G", exclude=LOOSE)])
+    proxies = [group.proxy("A", "B"), group.proxy("B", "A")]
+    group.start(first, connected=False)
+    time.sleep(0.3)
+    group.start("B" if first == "A" else "A", connected=False)
+    for name in "AB":
+        with group.client(name, f"{unique}-{name}") as client:
+            client.publish_persisted("t", numbered_bodies(10), 1)
+    assert len(group.log_of("A", 20)) == len(group.log_of("B", 20)) == 20
+    wait_until(lambda: sum(proxy.open_connections for proxy in proxies) == 1, 10, "not one connection")
+
+
 def test_the_list_of_addresses_is_searched_from_the_top(group: Instances, unique: str) -> None:
     """Behaviour 45, decision 25.27."""
     group.add("A", [To(["L1", "L2"], label="", group="L", exclude=LOOSE)])

@@ -3,17 +3,14 @@
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.admin import get
-from tests.support.instances import Instances, To, two_way
+from tests.support.instances import To
 from tests.support.peer import RawClient, Silence
-from tests.support.ports import release_port, reserve_port
+from tests.support.replicated_pair import CHANGED_S, Pair
 from tests.support.server import wait_until
-
-CHANGED_S = 30.0
 
 
 def on(event: str, options: str = "") -> str:
@@ -33,50 +30,7 @@ def echo(text: str) -> str:
 
 
 EVERY = on("schedule", "<Every>200ms</Every>")
-
-
-class Pair:
-    """Instances with administration interfaces."""
-
-    def __init__(self, directory: Path) -> None:
-        self.group = Instances(directory)
-        self.ports: dict[str, int] = {}
-
-    def add(self, name: str, to: list[To], *actions: str, xml: str = "") -> None:
-        self.ports[name] = reserve_port()
-        admin = f"<Admin><InetAddr>127.0.0.1:{self.ports[name]}</InetAddr></Admin>"
-        # A configuration has one `Tuning`.
-        options: dict[str, Any] = {"transport_workers": None} if "<Tuning>" in xml else {}
-        self.group.add(name, to, xml=f"{admin}<Actions>{''.join(actions)}</Actions>{xml}", **options)
-
-    def two_way(self, *actions: str, xml: str = "", **options: Any) -> None:
-        for name, to in two_way(**options):
-            self.add(name, to, *(actions if name == "A" else ()), xml=xml if name == "A" else "")
-
-    def start(self, *names: str, connected: bool = True) -> None:
-        self.group.start(*names, connected=connected)
-
-    def metric(self, metric: str, destination: str = "B", name: str = "A") -> str:
-        return get(self.ports[name], f"/amps/instance/replication/{destination}/{metric}").body.strip()
-
-    def wait_metric(self, metric: str, value: str, destination: str = "B", name: str = "A") -> None:
-        wait_until(
-            lambda: self.metric(metric, destination, name) == value,
-            CHANGED_S,
-            lambda: f"{metric} is {self.metric(metric, destination, name)!r}, not {value!r}\n"
-            + self.group[name].excerpt(40),
-        )
-
-    def run(self, operation: str, destination: str = "B", name: str = "A") -> int:
-        return get(self.ports[name], f"/amps/administrator/replication/{destination}/{operation}").status
-
-    def echoes(self, text: str, name: str = "A") -> list[str]:
-        return [record.text for record in self.group[name].log.find("29-0001", text)]
-
-    def close(self) -> None:
-        self.group.close()
-        for port in self.ports.values():
-            release_port(port)
+TICKS = action(EVERY, echo("tick"))
 
 
 @pytest.fixture
@@ -99,9 +53,15 @@ def downgrade(age: str, grace: str = "") -> str:
     )
 
 
+def passes_over(pair: Pair, ticks: int) -> None:
+    """Wait until the action of TICKS has run so many times more."""
+    seen = len(pair.echoes("tick"))
+    wait_until(lambda: len(pair.echoes("tick")) >= seen + ticks, CHANGED_S, "the schedule does not run")
+
+
 def test_replication_10_a_dead_destination_is_downgraded(pair: Pair) -> None:
     """replication.md §26 10: after `Age` acknowledgement and fully durable message arrive; the trigger runs once."""
-    pair.two_way(downgrade("1s"), action(on("downgrade-replication"), echo("downgraded B")))
+    pair.two_way(downgrade("1s"), action(on("downgrade-replication"), echo("downgraded B")), TICKS)
     pair.start()
     pair.group.kill("B")
     pair.wait_metric("is_connected", "0")
@@ -114,17 +74,17 @@ def test_replication_10_a_dead_destination_is_downgraded(pair: Pair) -> None:
         assert durable.receive_published(1, CHANGED_S)[0].body == b'{"a":1}'
     pair.wait_metric("replication_type", "async")
     pair.group["A"].log.wait_for("1E-0017", "B downgraded from sync to async due to lack of activity")
-    wait_until(lambda: len(pair.echoes("downgraded")) == 1, CHANGED_S, "the action has not run once")
+    passes_over(pair, 5)
+    assert len(pair.echoes("downgraded")) == 1
 
 
 def test_replication_11_a_disconnected_destination_with_nothing_outstanding_stays_sync(pair: Pair) -> None:
     """replication.md §26 11, 25.17"""
-    pair.two_way(downgrade("100ms"), action(on("schedule", "<Every>1s</Every>"), echo("a second")))
+    pair.two_way(downgrade("100ms"), TICKS)
     pair.start()
     pair.group.kill("B")
     pair.wait_metric("is_connected", "0")
-    seen = len(pair.echoes("a second"))
-    wait_until(lambda: len(pair.echoes("a second")) >= seen + 3, CHANGED_S, "the schedule does not run")
+    passes_over(pair, 10)
     assert pair.metric("replication_type") == "sync"
 
 
@@ -140,8 +100,13 @@ def test_replication_12_a_destination_that_caught_up_is_upgraded(pair: Pair) -> 
         pair.wait_metric("replication_type", "async")
         pair.start("B", connected=False)
         pair.wait_metric("replication_type", "sync")
-        assert pair.echoes("upgraded")
+        assert len(pair.echoes("upgraded")) == 1
         assert pair.group.log_of("B", 1)[0].body == b'{"a":1}'
+        pair.group.kill("B")
+        published_s = time.monotonic()
+        publisher.publish("t", b'{"a":2}', s=2, a="persisted")
+        publisher.wait_for_persisted(2, CHANGED_S)
+        assert time.monotonic() - published_s >= 0.5, "it is waited for until the next downgrade"
     pair.group["A"].log.wait_for("1E-0019")
 
 
@@ -167,15 +132,14 @@ MINIMUM = (
 
 def test_replication_14_the_minimum_of_sync_destinations(pair: Pair) -> None:
     """replication.md §26 14, 25.5, 25.54: the action does not downgrade the last one, an operator does."""
-    pair.two_way(downgrade("200ms"), action(on("schedule", "<Every>1s</Every>"), echo("a second")), xml=MINIMUM)
+    pair.two_way(downgrade("200ms"), TICKS, xml=MINIMUM)
     pair.start()
     ready = "/amps/instance/ready"
     wait_until(lambda: get(pair.ports["A"], ready).status == 200, CHANGED_S, "not ready")
     pair.group.kill("B")
     with pair.group.client("A", "publisher") as publisher:
         publisher.publish("t", b'{"a":1}', s=1, a="persisted")
-        seen = len(pair.echoes("a second"))
-        wait_until(lambda: len(pair.echoes("a second")) >= seen + 3, CHANGED_S, "the schedule does not run")
+        passes_over(pair, 10)
         assert pair.metric("replication_type") == "sync"
         wait_until(lambda: get(pair.ports["A"], ready).status == 503, CHANGED_S, "still ready")
         assert pair.run("downgrade") == 200
@@ -186,28 +150,33 @@ def test_replication_14_the_minimum_of_sync_destinations(pair: Pair) -> None:
 def test_replication_14_of_two_dead_destinations_one_is_downgraded(pair: Pair) -> None:
     """replication.md §26 14, 25.5: the first one in the configuration."""
     one_way = "replicate,cascade"
-    pair.add("A", [To("B", exclude=one_way), To("C", exclude=one_way)], downgrade("200ms"), xml=MINIMUM)
+    to = [To("B", exclude=one_way), To("C", exclude=one_way)]
+    pair.add("A", to, downgrade("200ms"), TICKS, xml=MINIMUM)
     pair.add("B", [])
     pair.add("C", [])
     pair.start()
     pair.group.kill("B")
     pair.group.kill("C")
     with pair.group.client("A", "publisher") as publisher:
-        publisher.publish("t", b'{"a":1}', s=1)
+        publisher.publish("t", b'{"a":1}', s=1, a="persisted")
         pair.wait_metric("replication_type", "async", "B")
-    assert pair.metric("replication_type", "C") == "sync"
+        passes_over(pair, 5)
+        assert pair.metric("replication_type", "C") == "sync"
+        nothing_persisted(publisher, 0)
 
 
 def test_replication_15_a_grace_period(pair: Pair) -> None:
-    """replication.md §26 15: no downgrade before the end of the period after the start."""
-    pair.two_way(downgrade("100ms", "1d"), action(EVERY, echo("tick")))
-    pair.start()
+    """replication.md §26 15: no downgrade before the end of the period after the start, and one after it."""
+    pair.two_way(downgrade("100ms", "4s"), TICKS)
+    pair.start("B", connected=False)
+    began_s = time.monotonic()
+    pair.start("A")
     pair.group.kill("B")
     with pair.group.client("A", "publisher") as publisher:
-        publisher.publish("t", b'{"a":1}', s=1)
-        seen = len(pair.echoes("tick"))
-        wait_until(lambda: len(pair.echoes("tick")) >= seen + 10, CHANGED_S, "the schedule does not run")
-    assert pair.metric("replication_type") == "sync"
+        publisher.publish("t", b'{"a":1}', s=1, a="persisted")
+        publisher.wait_for_persisted(1, CHANGED_S)
+        assert time.monotonic() - began_s >= 4
+    assert pair.metric("replication_type") == "async"
 
 
 def test_replication_16_an_operator_downgrades_and_upgrades(pair: Pair) -> None:
@@ -280,6 +249,10 @@ def test_replication_53_seconds_behind_and_losses(pair: Pair) -> None:
     pair.start("B")
     pair.wait_metric("seconds_behind", "0")
     assert pair.metric("disconnect_count") == "1"
+    first_loss = pair.metric("disconnect_time")
+    pair.group.kill("B")
+    pair.wait_metric("disconnect_count", "2")
+    assert pair.metric("disconnect_time") > first_loss
 
 
 def outgoing(event: str) -> str:
@@ -313,3 +286,10 @@ def test_replication_54_events_of_connections(pair: Pair) -> None:
     pair.group.kill("B")
     wait_until(seen("disconnect-replication", "A"), CHANGED_S, "disconnect-replication has not occurred on A")
     assert f"disconnect-replication: B|{client}|way|G" in pair.echoes("disconnect-replication: ")[0]
+    for event, name, times in (
+        ("connect-replication", "A", 2),
+        ("replication-resync-complete", "A", 2),
+        (incoming[0], "B", 2),
+        (incoming[1], "B", 1),
+    ):
+        assert len(pair.told(event, name)) == times, event

@@ -5,9 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.admin import get
 from tests.support.instances import Instances, Sent, To
+from tests.support.ports import release_port, reserve_port
 from tests.support.server import loaded_module_xml, module_xml, wait_until
 
+FILTERED = (
+    "<SOW><Queue><Name>q</Name><MessageType>json</MessageType><UnderlyingTopic>t</UnderlyingTopic>"
+    "<Filter>/x = 1</Filter></Queue></SOW>"
+)
 QUEUE = "<SOW><Queue><Name>q</Name><MessageType>json</MessageType><UnderlyingTopic>{}</UnderlyingTopic></Queue></SOW>"
 REFUSED_S = 30.0
 
@@ -17,6 +23,13 @@ def group(tmp_path: Path) -> Iterator[Instances]:
     made = Instances(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def admin_port() -> Iterator[int]:
+    reserved = reserve_port()
+    yield reserved
+    release_port(reserved)
 
 
 def refused(group: Instances, check: str, name: str = "A", peer: str = "B") -> str:
@@ -38,15 +51,18 @@ def accepted(group: Instances) -> None:
 
 
 @pytest.mark.parametrize("exclude", ["", "txlog,replicate,cascade"])
-def test_replication_37_txlog(group: Instances, exclude: str) -> None:
+def test_replication_37_txlog(group: Instances, admin_port: int, exclude: str) -> None:
     """replication.md §26 37: the topic is absent from B's log."""
-    group.add("A", [To("B", exclude=exclude)])
+    admin = f"<Admin><InetAddr>127.0.0.1:{admin_port}</InetAddr></Admin>"
+    group.add("A", [To("B", exclude=exclude)], xml=admin)
     group.add("B", topics=("u",))
     if exclude:
         accepted(group)
     else:
         text = refused(group, "txlog")
         assert "B does not record it; add a Topic for it to TransactionLog there" in text
+    is_connected = get(admin_port, "/amps/instance/replication/B/is_connected").body.strip()
+    assert is_connected == ("1" if exclude else "0")
 
 
 @pytest.mark.parametrize("exclude", ["", "replicate,cascade"])
@@ -86,10 +102,10 @@ def test_replication_40_cascade(group: Instances, exclude: str) -> None:
 
 @pytest.mark.parametrize(
     ("check", "there"),
-    [("queue", ""), ("queue_underlying", QUEUE.format("u"))],
+    [("queue", ""), ("queue_underlying", QUEUE.format("u")), ("queue_underlying", FILTERED)],
 )
 def test_replication_41_checks_of_queues(group: Instances, check: str, there: str) -> None:
-    """replication.md §26 41: a queue on A only, and queues with different underlying topics."""
+    """replication.md §26 41: a queue on A only, and queues with different underlying topics or filters."""
     topics = ("t", "u", "q")
     group.add("A", [To("B")], topics=topics, xml=QUEUE.format("t"))
     group.add("B", [To("A")], topics=topics, xml=there)
@@ -144,6 +160,7 @@ def test_replication_48_a_wrong_password_is_refused_and_retried(group: Instances
         publisher.publish("t", b'{"a":1}', s=1)
     password.write_text("word\n")
     group["A"].log.wait_for("1E-0010", "AUTH", timeout_s=REFUSED_S)
+    group["B"].log.wait_for("1E-0015", "AUTH", timeout_s=REFUSED_S, count=2)
     assert not group.is_connected("A", "B")
     with_user = authenticator.replace("<User></User>", "<User>me</User>")
     group["A"].stop()

@@ -2,7 +2,7 @@
 
 Without an option, the server's processes die or freeze under load. With `--applications`, applications that use the
 client library with stores in files are killed, too. With `--replicated`, instances that replicate to each other, and
-the network between them, have faults.
+the network between them, their disks and clocks, have faults.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 
 from tests.fault.application_storm import application_storm
-from tests.fault.replicated_storm import group_storm, make_group
+from tests.fault.replicated_storm import group_storm, make_group, make_hosts
 from tests.fault.storm import LOGGED, storm
 from tests.support.server import ServerProcess
 
@@ -81,10 +81,11 @@ def run_group(seed: int, strikes: int) -> bool:
     """Run one storm on a pair or a triangle. Return False if a check fails; the logs are printed then."""
     names = random.Random(seed).choice(["AB", "ABC"])
     with tempfile.TemporaryDirectory(prefix="fault-") as directory:
-        group = make_group(Path(directory), len(names))
+        hosts = make_hosts(Path(directory), names)
+        group = make_group(Path(directory), len(names), hosts)
         try:
             group.start()
-            group_storm(group, names, seed, [None] * strikes)
+            group_storm(group, names, seed, [None] * strikes, hosts)
             group.stop()
         except Exception:
             traceback.print_exc()
@@ -93,6 +94,8 @@ def run_group(seed: int, strikes: int) -> bool:
             return False
         finally:
             group.close()
+            for host in hosts.values():
+                host.clock.close()
     return True
 
 

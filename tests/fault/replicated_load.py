@@ -33,7 +33,7 @@ def key_of(body: bytes) -> Key:
     return content["p"], content["n"]
 
 
-def _arrivals(client: RawClient, first_s: float = FIRST_S) -> Iterator[Message]:
+def arrivals(client: RawClient, first_s: float = FIRST_S) -> Iterator[Message]:
     """Messages that arrive now, until there is a pause."""
     wait_s = first_s
     try:
@@ -106,7 +106,7 @@ class MovingSubscriber(Mover):
         self.connections += 1
         last: dict[str, int] = {}
         while not self._stopping.is_set():
-            for message in _arrivals(client):
+            for message in arrivals(client):
                 assert message.command == "p", f"{self.name} got {message.header}"
                 publisher, number = key_of(message.body)
                 assert number > last.get(publisher, 0), f"{self.name} got {publisher} {number} twice"
@@ -136,7 +136,7 @@ class Worker(Mover):
         self.connections += 1
         waiting: dict[str, Key] = {}
         while not self._stopping.is_set():
-            for message in _arrivals(client):
+            for message in arrivals(client):
                 take_message(client, message, self.delivered, self.answered, waiting)
 
 
@@ -168,7 +168,7 @@ def drain_queue(servers: Sequence[ServerProcess]) -> set[Key]:
         while quiet < 2:
             before = len(delivered), len(answered)
             for client, open_acks in zip(clients, waiting, strict=True):
-                for message in _arrivals(client, QUIET_S / len(clients)):
+                for message in arrivals(client, QUIET_S / len(clients)):
                     take_message(client, message, delivered, answered, open_acks)
             quiet = quiet + 1 if (len(delivered), len(answered)) == before else 0
     finally:

@@ -1,7 +1,8 @@
 """Random faults of two or three instances that replicate to each other in full mesh, from one seed.
 
 Instances and single processes die or stand still; connections are cut, flap, fall silent in one direction, or become
-slow. After each fault the network is whole, all instances run, and all clients must work again.
+slow. With `hosts`, disks hang or are slow, and clocks are set. After each fault the network is whole, all instances
+run, and all clients must work again.
 """
 
 import os
@@ -10,8 +11,10 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.fault.load import Participant, Publisher, running
 from tests.fault.replicated_load import (
@@ -26,10 +29,21 @@ from tests.fault.replicated_load import (
     key_of,
 )
 from tests.fault.storm import DEATHS_PER_KIND, kill_supervisor
+from tests.fault.transacting_load import (
+    TASK_QUEUE,
+    TASK_QUEUE_XML,
+    WORK,
+    TaskPublisher,
+    TransactingWorker,
+    check_tasks,
+    finish_tasks,
+)
+from tests.support.held_syncs import HeldSyncs
 from tests.support.instances import Instances, Sent, To
 from tests.support.link_proxy import LinkProxy
 from tests.support.queues import queue_xml
 from tests.support.server import ServerProcess, wait_until
+from tests.support.settable_clock import SettableClock
 
 KINDS = (
     "death",
@@ -47,21 +61,50 @@ KINDS = (
     "silence",
     "slow",
 )
+HOST_KINDS = ("hanging disk", "slow disk", "clock")
 LONGEST_S = 2.0
+SLOWEST_SYNC_S = 0.2
+LARGEST_JUMP_S = 1000.0
 PROGRESS_S = 90.0
+NAMES = "ABC"
 
 
-def make_group(directory: Path, count: int) -> Instances:
-    """Instances A, B, … that are not started: each has the others as sync destinations behind proxies, and a queue."""
-    names = "ABC"[:count]
+@dataclass(frozen=True)
+class Host:
+    """The disk and the clock of the machine of one instance."""
+
+    syncs: HeldSyncs
+    clock: SettableClock
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**self.syncs.environment, **self.clock.environment}
+
+
+NO_HOSTS: Mapping[str, Host] = MappingProxyType({})
+
+
+def make_hosts(directory: Path, names: str) -> dict[str, Host]:
+    """The hosts of instances. Servers start more slowly there."""
+    return {
+        name: Host(HeldSyncs(directory / f"disk-{name}"), SettableClock(directory / f"clock-{name}"))
+        for name in names
+    }
+
+
+def make_group(directory: Path, count: int, hosts: Mapping[str, Host] = NO_HOSTS) -> Instances:
+    """Instances A, B, … that are not started: each has the others as sync destinations behind proxies, and queues."""
+    names = NAMES[:count]
     group = Instances(directory)
-    topics = (Sent(LOGGED), Sent(f"^{QUEUE}$"))
+    patterns = (LOGGED, f"^{QUEUE}$", WORK, f"^{TASK_QUEUE}$")
+    topics = [Sent(pattern) for pattern in patterns]
     for name in names:
         group.add(
             name,
             [To(other, topics=topics) for other in names if other != name],
-            topics=(LOGGED, f"^{QUEUE}$"),
-            xml=f"<SOW>{queue_xml(QUEUE, QUEUED)}</SOW>",
+            topics=patterns,
+            xml=f"<SOW>{queue_xml(QUEUE, QUEUED)}{TASK_QUEUE_XML}</SOW>",
+            environment=hosts[name].environment if hosts else {},
         )
     for name in names:
         for other in names:
@@ -73,8 +116,12 @@ def make_group(directory: Path, count: int) -> Instances:
 class GroupStorm:
     """The faults of one seed. `strike` returns when everything works again."""
 
-    def __init__(self, group: Instances, names: str, seed: int) -> None:
+    def __init__(
+        self, group: Instances, names: str, seed: int, hosts: Mapping[str, Host] = NO_HOSTS
+    ) -> None:
         self.history: list[str] = []
+        self._hosts = hosts
+        self._kinds = KINDS + HOST_KINDS if hosts else KINDS
         self._group = group
         self._names = names
         self._chance = random.Random(seed)
@@ -82,7 +129,7 @@ class GroupStorm:
 
     def strike(self, participants: Sequence[Participant], kind: str | None = None) -> None:
         self._wait(0.5)
-        kind = kind or self._chance.choice(KINDS)
+        kind = kind or self._chance.choice(self._kinds)
         name = self._chance.choice(self._names)
         self.history.append(f"{kind} {name}")
         getattr(self, "_" + kind.replace(" ", "_"))(name)
@@ -198,6 +245,20 @@ class GroupStorm:
         for proxy in proxies:
             proxy.delay_s = 0
 
+    # The host
+
+    def _hanging_disk(self, name: str) -> None:
+        with self._hosts[name].syncs.held():
+            self._wait()
+
+    def _slow_disk(self, name: str) -> None:
+        with self._hosts[name].syncs.slowed(self._chance.random() * SLOWEST_SYNC_S):
+            self._wait(2 * LONGEST_S)
+
+    def _clock(self, name: str) -> None:
+        self._hosts[name].clock.set_forward(self._chance.uniform(-LARGEST_JUMP_S, LARGEST_JUMP_S))
+        self._wait()
+
     def _other(self, name: str) -> str:
         return self._chance.choice(self._names.replace(name, ""))
 
@@ -230,6 +291,8 @@ def _progress(participants: Sequence[Participant]) -> dict[str, int]:
             found[each.name] = each.count
         elif isinstance(each, Worker):
             found["workers"] = found.get("workers", 0) + len(each.answered)
+        elif isinstance(each, TransactingWorker):
+            found["transacting workers"] = found.get("transacting workers", 0) + len(each.done)
     return found
 
 
@@ -243,7 +306,13 @@ def wait_for_progress(participants: Sequence[Participant]) -> None:
     wait_until(lambda: not standing_still(), PROGRESS_S, lambda: f"these stand still: {standing_still()}")
 
 
-def group_storm(group: Instances, names: str, seed: int, kinds: Sequence[str | None]) -> None:
+def group_storm(
+    group: Instances,
+    names: str,
+    seed: int,
+    kinds: Sequence[str | None],
+    hosts: Mapping[str, Host] = NO_HOSTS,
+) -> None:
     """Run load, one fault of each of `kinds` (None: any), and the audit afterwards."""
     servers = [group[name] for name in names]
     publishers = [
@@ -252,9 +321,12 @@ def group_storm(group: Instances, names: str, seed: int, kinds: Sequence[str | N
     ]
     subscribers = [MovingSubscriber(servers, f"subscriber-{n}", seed + 10 + n) for n in range(2)]
     workers = [Worker(servers, f"worker-{n}", seed + 20 + n) for n in range(3)]
-    weather = GroupStorm(group, names, seed)
+    tasks = [TaskPublisher(server, f"tasks-{n}", seed + 30 + n) for n, server in enumerate(servers)]
+    taskers = [TransactingWorker(servers, f"tasker-{n}", seed + 40 + n) for n in range(3)]
+    everyone = [*publishers, *subscribers, *workers, *tasks, *taskers]
+    weather = GroupStorm(group, names, seed, hosts)
     try:
-        with running([*publishers, *subscribers, *workers]):
+        with running(everyone):
             # A subscriber that moves knows a place only for publishers of which it has had a message.
             wait_until(
                 lambda: all(len(subscriber.seen) == len(publishers) for subscriber in subscribers),
@@ -262,7 +334,7 @@ def group_storm(group: Instances, names: str, seed: int, kinds: Sequence[str | N
                 "subscribers do not get messages of all publishers",
             )
             for kind in kinds:
-                weather.strike([*publishers, *subscribers, *workers], kind)
+                weather.strike(everyone, kind)
         check_group(servers, list(publishers), subscribers)
         # The contents of the logs are also on the disks.
         weather.strike([], "power loss")
@@ -273,6 +345,7 @@ def group_storm(group: Instances, names: str, seed: int, kinds: Sequence[str | N
         queued = {key_of(body) for _, body in log if key_of(body)[0] == publishers[2].name}
         delivered = again.union(*(worker.delivered for worker in workers))
         assert delivered == queued, f"never delivered: {sorted(queued - delivered)[:10]}"
+        check_tasks(servers, tasks, [*taskers, *finish_tasks(servers, seed)])
     except BaseException as failure:
         failure.add_note(f"seed {seed}, instances {names}, faults so far: {weather.history}")
         raise

@@ -11,7 +11,7 @@ empty ones; processes pause; clocks jump.
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,7 @@ from tests.simulation.group_instance import (
 )
 from tests.simulation.group_model import SYNC
 from tests.simulation.group_network import Network
+from tests.simulation.group_subscribers import GroupSubscriber, Readers
 from tests.simulation.group_topologies import TOPOLOGIES, Topology
 
 SECOND_NS = 10**9
@@ -60,11 +61,19 @@ class Home:
     visited: set[str] = field(default_factory=set)
 
 
+NO_EMPHASIS: Mapping[str, float] = {}
+
+
 class GroupWorld:
-    """Everything of one seed. `directory` is empty and on a fast file system."""
+    """Everything of one seed. `directory` is empty and on a fast file system. `emphasis`: of `run_group_seed`."""
 
     def __init__(
-        self, seed: int, directory: Path, echo: bool = False, topology: Topology | None = None
+        self,
+        seed: int,
+        directory: Path,
+        echo: bool = False,
+        topology: Topology | None = None,
+        emphasis: Mapping[str, float] = NO_EMPHASIS,
     ) -> None:
         self.chance = chance = random.Random(seed)
         self._echo = echo
@@ -106,6 +115,7 @@ class GroupWorld:
             self.homes.append(Home(client, sorted(chance.choice(topology.moves))))
         self._names = {publisher_id(home.client.name): home.client for home in self.homes}
         self.promises: list[Promise] = []
+        self._readers = Readers(self, seed)
         self.filling: set[str] = set()
         self._doomed: str | None = None
         self.downgrades = 0
@@ -114,8 +124,14 @@ class GroupWorld:
         """Destinations (instance, number) that were downgraded and have not caught up since."""
         self._has_async = any(way.mode != SYNC for way in topology.ways)
         self._weights = {
-            action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()
+            action: chance.choice([0.3, 1.0, 3.0]) * weight * emphasis.get(action.__name__.strip("_"), 1.0)
+            for action, weight in self._actions()
         }
+
+    @property
+    def subscribers(self) -> list[GroupSubscriber]:
+        """All of them."""
+        return self._readers.subscribers
 
     # Running
 
@@ -128,6 +144,7 @@ class GroupWorld:
             for action in self.chance.choices(actions, weights, k=step_count):
                 self.now_ns += self.chance.randrange(1_000_000)
                 action()
+                self._readers.step()
                 self._strike()
             self._settle()
         finally:
@@ -249,12 +266,12 @@ class GroupWorld:
         home = self.chance.choice(self.homes)
         name = self.chance.choice(home.names)
         instance = self.instances[name]
-        if not instance.alive or instance.paused or not self._is_filled(name):
+        if not instance.alive or instance.paused or not self.is_filled(name):
             return
-        if not home.visited or name == home.last or self._may_move():
+        if not home.visited or name == home.last or self.may_move():
             self._connect(home, instance)
 
-    def _may_move(self) -> bool:
+    def may_move(self) -> bool:
         """True if no destination was downgraded and has not caught up since (replication_histories.md, H-2 and H-4)."""
         for name, number in sorted(self.tainted):
             instance = self.instances[name]
@@ -289,7 +306,7 @@ class GroupWorld:
                         if session.wire is client.wire and transport is not None:
                             transport.end(session)
 
-    def _is_filled(self, name: str) -> bool:
+    def is_filled(self, name: str) -> bool:
         """True if an instance was never wiped, or holds again all that the others hold."""
         if name in self.filling:
             own = {message.bookmark for message in self._log_of(self.instances[name])}
@@ -574,6 +591,8 @@ class GroupWorld:
         check_order(logs)
         self._check_contents(logs)
         check_promises(self.promises, logs, {name: one.epoch() for name, one in self.instances.items()})
+        self._run_until(self._readers.got_all, "subscribers do not get all messages")
+        self._readers.check({(int(message.publisher), message.sequence) for log in logs.values() for message in log})
 
     def _start_calmly(self, instance: GroupInstance) -> None:
         instance.open()
@@ -636,7 +655,7 @@ def _set_sizes(chance: random.Random | None) -> None:
     outgoing.BATCH_BYTES = size(1 << 20, 500, 5000)
     destinations.SCAN_BYTES = incoming.SCAN_BYTES = size(4 << 20, 300, 5000)
     incoming.VECTOR_PART_BYTES = size(1 << 20, 16)
-    outgoing.WINDOW_BYTES = size(16 << 20, 1 << 16)
+    outgoing.WINDOW_BYTES = incoming.WINDOW_BYTES = size(16 << 20, 1 << 16)
     incoming.CREDIT_BYTES_MIN = min(size(1 << 20, 1, 1 << 12), outgoing.WINDOW_BYTES >> 4)
 
 
@@ -649,9 +668,12 @@ def run_group_seed(
     step_count: int = DEFAULT_GROUP_STEPS,
     echo: bool = False,
     topology: Topology | None = None,
+    emphasis: Mapping[str, float] = NO_EMPHASIS,
 ) -> GroupWorld:
-    """Run a seed in an empty directory. A violated invariant raises, with the last events attached."""
-    world = GroupWorld(seed, directory, echo, topology)
+    """Run a seed in an empty directory. A violated invariant raises, with the last events attached. `emphasis`: how
+    many times as often some actions happen, by name.
+    """
+    world = GroupWorld(seed, directory, echo, topology, emphasis)
     try:
         world.run(step_count)
     except BaseException as failure:

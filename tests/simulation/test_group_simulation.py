@@ -22,6 +22,7 @@ from amps.server.replication.incoming import Incoming
 from amps.server.replication.replication import Replication
 from tests.simulation import group_instance
 from tests.simulation.group_instance import GroupInstance
+from tests.simulation.group_subscribers import GroupSubscriber
 from tests.simulation.group_topologies import TOPOLOGIES
 from tests.simulation.group_world import GroupWorld, run_group_seed
 
@@ -40,12 +41,15 @@ def _run(seed: int, directory: Path) -> GroupWorld:
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_group_simulation_seeds(tmp_path: Path, batch: int) -> None:
     """replication.md §§6, 7, 9-12, 24: whatever breaks, nothing acknowledged is missing, no message is twice or out
-    of its order, and at quiet all logs are equal.
+    of its order, and at quiet all logs are equal. Subscribers that move with `fully_durable` miss nothing (§19).
     """
     worlds = [_run(seed, tmp_path / str(seed)) for seed in range(batch, SEEDS, BATCHES)]
     assert sum(world.deaths for world in worlds) > len(worlds), "so few deaths prove nothing"
     assert sum(len(world.promises) for world in worlds) > 10 * len(worlds), "so few promises prove nothing"
     assert sum(world.network.made for world in worlds) > 3 * len(worlds)
+    subscribers = [subscriber for world in worlds for subscriber in world.subscribers]
+    assert sum(subscriber.moves for subscriber in subscribers) > len(subscribers)
+    assert sum(subscriber.held_back for subscriber in subscribers) > len(subscribers)
 
 
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))
@@ -74,6 +78,11 @@ def _records_leave_undurable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _clients_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_instance, "make_destinations", lambda config, runtime: None)
+
+
+def _subscribers_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = staticmethod(lambda destinations, entry: True)
+    monkeypatch.setattr(GroupSubscriber, "_is_persisted", waits)
 
 
 def _resume_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,12 +133,13 @@ def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mutate", "hint"),
     [
-        (_records_leave_undurable, 92),
+        (_records_leave_undurable, 102),
         (_clients_do_not_wait, 0),
+        (_subscribers_do_not_wait, 1),
         (_resume_ahead, 1),
         (_same_epoch_after_a_wipe, 19),
         (_records_that_the_core_has_not_read_count, 117),
-        (_unread_refusals, 91),
+        (_unread_refusals, 377),
         (_files_survive_a_wipe, 0),
     ],
 )

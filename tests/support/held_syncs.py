@@ -1,4 +1,4 @@
-"""A slow disk: while a file exists, no `fdatasync` of the server begins.
+"""A slow disk: while a file exists, no `fdatasync` of the server begins, or each one takes longer.
 
 It separates written from durable data for as long as a test needs, which no real disk does. The server is started
 with a small library in front of libc's `fdatasync`; it is compiled at the first use (a C compiler is there, the
@@ -14,6 +14,7 @@ from pathlib import Path
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -23,6 +24,14 @@ int fdatasync(int descriptor)
     const char *hold = getenv("HOLD_SYNCS_WHILE");
     if (!real)
         real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    const char *slow = getenv("SLOW_SYNCS_WHILE");
+    unsigned delay_us = 0;
+    FILE *file = slow ? fopen(slow, "r") : NULL;
+    if (file) {
+        if (fscanf(file, "%u", &delay_us) == 1)
+            usleep(delay_us);
+        fclose(file);
+    }
     while (hold && access(hold, F_OK) == 0)
         usleep(2000);
     return real(descriptor);
@@ -35,7 +44,7 @@ class HeldSyncs:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._switch = directory / "hold"
+        self._switch, self._delay = directory / "hold", directory / "slow"
         source, library = directory / "held_syncs.c", directory / "held_syncs.so"
         source.write_text(SOURCE)
         compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
@@ -43,6 +52,7 @@ class HeldSyncs:
         self.environment: Mapping[str, str] = {
             "LD_PRELOAD": str(library),
             "HOLD_SYNCS_WHILE": str(self._switch),
+            "SLOW_SYNCS_WHILE": str(self._delay),
         }
 
     @contextmanager
@@ -53,3 +63,14 @@ class HeldSyncs:
             yield
         finally:
             self._switch.unlink()
+
+    @contextmanager
+    def slowed(self, delay_s: float) -> Iterator[None]:
+        """Each sync takes so much longer inside; at most a second."""
+        part = self._delay.with_suffix(".part")
+        part.write_text(str(int(delay_s * 1e6)))
+        part.rename(self._delay)
+        try:
+            yield
+        finally:
+            self._delay.unlink()

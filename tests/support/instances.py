@@ -79,6 +79,7 @@ class _Instance:
     options: dict[str, Any]
     server: ServerProcess
     topics: Sequence[str] = field(default_factory=tuple)
+    host: str = "127.0.0.1"
 
 
 class Instances:
@@ -99,21 +100,26 @@ class Instances:
         group: str | None = "G",
         topics: Sequence[str] = ("t",),
         accepts: bool = True,
+        directory: Path | None = None,
+        host: str = "127.0.0.1",
         replication_xml: str = "",
         xml: str = "",
         **options: Any,
     ) -> ServerProcess:
         """Add an instance. `accepts`: it has a replication transport, with the further elements `replication_xml`.
-        `xml`: further elements of the instance; `options`: those of ServerOptions.
+        `directory`: None for one of its own; `host`: where it accepts instances. `xml`: further elements of the
+        instance; `options`: those of ServerOptions.
         """
         transports = list(options.pop("transports", [Transport()]))
         if accepts:
             transports.append(
-                Transport(name=REPLICATION, type=REPLICATION, message_type=None, extra_xml=replication_xml)
+                Transport(
+                    name=REPLICATION, type=REPLICATION, message_type=None, host=host, extra_xml=replication_xml
+                )
             )
         options = {"transport_workers": 1, "log_topics": topics, **options, "transports": transports}
-        server = ServerProcess(self._directory / name, name=name, **options)
-        self._instances[name] = _Instance(name, to, group, {**options, "xml": xml}, server, topics)
+        server = ServerProcess(directory or self._directory / name, name=name, **options)
+        self._instances[name] = _Instance(name, to, group, {**options, "xml": xml}, server, topics, host)
         return server
 
     def proxy(self, source: str, target: str) -> LinkProxy:
@@ -156,8 +162,9 @@ class Instances:
         parts += ["<Transport>", _element("Type", to.type)]
         for name in to.names if to.dial else ():
             proxy = self._proxies.get((instance.name, name))
+            host = "127.0.0.1" if proxy is not None else self._instances[name].host
             port = proxy.port if proxy is not None else self[name].port(REPLICATION)
-            parts.append(_element("InetAddr", f"127.0.0.1:{port}"))
+            parts.append(_element("InetAddr", f"{host}:{port}"))
         if to.reconnect is not None:
             parts.append(_element("ReconnectTimeout", to.reconnect))
         parts += [to.transport_xml, "</Transport>"]
@@ -276,8 +283,7 @@ class Instances:
     @contextlib.contextmanager
     def reader(self, name: str, topic: str = "t", **fields: Any) -> Iterator[RawClient]:
         """A client that replays a topic from the beginning of the log."""
-        server = self[name]
-        with RawClient.tcp(server.port()) as client:
+        with self._connected(name) as client:
             client.logon(f"reader-{name}-{id(client)}", o="ack_conflation=5ms")
             client.subscribe(topic, bm="0", **fields)
             yield client
@@ -285,9 +291,14 @@ class Instances:
     @contextlib.contextmanager
     def client(self, name: str, client_name: str, **fields: Any) -> Iterator[RawClient]:
         """A client that is logged on at an instance."""
-        with RawClient.tcp(self[name].port()) as client:
+        with self._connected(name) as client:
             client.logon(client_name, **{"o": "ack_conflation=10ms", **fields})
             yield client
+
+    def _connected(self, name: str) -> RawClient:
+        """A connection to the first transport of an instance."""
+        path = self[name].transport().socket_path
+        return RawClient.tcp(self[name].port()) if path is None else RawClient.unix(path)
 
 
 def _element(name: str, text: str) -> str:

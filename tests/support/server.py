@@ -95,6 +95,8 @@ class ServerOptions:
     transport_workers: int | None = 2
     log_level: str = "info"
     environment: Mapping[str, str] = field(default_factory=dict)
+    command_prefix: Sequence[str] = ()
+    """Arguments before the server's command, of a program that becomes it by `exec`."""
     module: str = "amps.server.main"
     """The module that is run; `tests.support.managed` takes requests about journals."""
 
@@ -295,7 +297,10 @@ class ServerProcess:
                 self.process = template.fork(self.directory, config, output.fileno(), errors.fileno())
             else:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", self.options.module, str(config)],
+                    [
+                        *self.options.command_prefix,
+                        *(sys.executable, "-P", "-m", self.options.module, str(config)),
+                    ],
                     cwd=self.directory,
                     env={**server_environment(), **self.options.environment},
                     stdin=subprocess.DEVNULL,
@@ -310,7 +315,11 @@ class ServerProcess:
 
     def _template(self) -> Template | None:
         """The process to fork this server from; None: it must be started by its command."""
-        if self.options.environment or self.options.module != ServerOptions.module:
+        if (
+            self.options.environment
+            or self.options.command_prefix
+            or self.options.module != ServerOptions.module
+        ):
             return None
         environment = server_environment()
         for template in _TEMPLATES:

@@ -6,7 +6,8 @@ gets one frame for each message that any of its members matches. It is a connect
 subscription that gets its own frames. The frame is written to the output buffer of the connection. There is one live
 tailer, one durable tailer, and one tailer for each replay.
 
-What lives here: output buffers (`output`); tailers, routes, pace, the bounds of replays and conflation (`delivery`).
+What lives here: output buffers (`output`); tailers, routes, pace, the bounds of replays, conflation, and the watch of
+messages that run actions (`delivery`).
 
 What may not live here: sockets (`amps/server/transport/`), and the deliveries of queues (`queues`), which the core
 decides. `queues` uses the output buffers.

@@ -453,11 +453,12 @@ def learn_names_before(LogFile file not None, uint64_t last_name_offset, dict na
         offset = (<const uint64_t*>record_payload(record))[0]
 
 
-def find_start(directory, uint64_t first_number, uint64_t last_number, uint64_t txid):
+def find_start(directory, uint64_t first_number, uint64_t last_number, uint64_t txid, uint64_t covered_txid=0):
     """Where a source begins to read: (number of the journal, gap).
 
     txid: the last transaction id that the sink has; 0: it has none, or that is not known. The records behind it begin
-    in that journal. gap: (first, last) transaction ids whose journals are gone, else None. The journals from the first
+    in that journal. covered_txid: up to there, the sink has acknowledged what goes to it. gap: (first, last)
+    transaction ids whose journals are gone, without those that are covered, else None. The journals from the first
     number to the last one must be there. Raises LogRemoved, LogMissing, LogDamaged.
     """
     cdef uint64_t low = first_number
@@ -471,8 +472,10 @@ def find_start(directory, uint64_t first_number, uint64_t last_number, uint64_t 
         else:
             high = middle - 1
     first_txid = first_txid_of(directory, low)
-    if txid and first_txid > txid + 1:
-        return low, (txid + 1, first_txid - 1)
+    covered_txid = max(txid, covered_txid)
+    # The first journal of a log has number 0: nothing is missing before it, whatever its ids are.
+    if first_txid > covered_txid + 1 and (txid or low):
+        return low, (covered_txid + 1, first_txid - 1)
     return low, None
 
 

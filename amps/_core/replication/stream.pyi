@@ -166,5 +166,5 @@ class OnwardTracker:
 
 def learn_names_before(file: LogFile, last_name_offset: int, names: dict[int, bytes]) -> None: ...
 def find_start(
-    directory: LogDirectory, first_number: int, last_number: int, txid: int
+    directory: LogDirectory, first_number: int, last_number: int, txid: int, covered_txid: int = 0
 ) -> tuple[int, tuple[int, int] | None]: ...

@@ -139,6 +139,10 @@ class Ingress:
     def ready(self) -> bool: ...
     @property
     def topic_entry(self) -> TopicEntry | None: ...
+    logged_sequence: int
+    """The publisher's last sequence in the log when it logged on; 0: none. What is not above it is in the log, so it is
+    never refused for lack of storage.
+    """
     @property
     def sequence(self) -> int: ...
     @property

@@ -202,9 +202,13 @@ LOG_EVENTS: Mapping[str, Advice] = {
         "Restore the journal; see 1D-0010 and 1D-0017.",
     ),
     "29-0009": Advice(
-        "The log cannot be read, so actions on queues wait.", "Look at the records of category 1D."
+        "The log cannot be read, so actions on messages wait.", "Look at the records of category 1D."
     ),
     "29-0010": Advice("A remark of an action; the text describes it.", "Read the text."),
+    "29-0011": Advice(
+        "Messages of topics that are not recorded came faster than actions on them were looked for.",
+        "Record the topics, or give the server more processors.",
+    ),
     "2C-0003": Advice(
         "The next journal cannot be prepared: the device is full or not writable.",
         "Make room before the current journal is full.",

@@ -18,6 +18,8 @@ from amps.server.runtime import Runtime
 SEGMENT_BYTES = 8 << 20
 # Number of bytes that transports may leave unread before the core stops reading messages.
 TRANSIENT_BYTES_MAX = 512 << 20
+# Number of bytes that are kept for the services process, if it watches messages. The core does not wait for it.
+WATCHED_BYTES_MAX = 64 << 20
 
 
 class TransientFiles:
@@ -66,14 +68,19 @@ class TransientFiles:
         """Do nothing: the mapping is freed with its last user."""
 
     def trim(self) -> bool:
-        """Remove segments that all transports have read. False: too much is left, so the core must wait for them."""
+        """Remove segments that all readers have read. False: transports left too much, so the core must wait for them.
+
+        The services process is a reader while it watches messages, but only as long as that costs little memory.
+        """
         if len(self._segments) < 2:
             return True
         control = self._runtime.control
+        watching = self._runtime.services_index
         readers = [
             control.transient_read(index)
             for index in range(self._runtime.transports)
             if control.transport_alive(index)
+            and (index != watching or sum(size for _, _, size in self._segments) <= WATCHED_BYTES_MAX)
         ]
         while len(self._segments) > 1:
             number, start, size = self._segments[0]

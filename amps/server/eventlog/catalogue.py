@@ -234,7 +234,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "1E-0006": Entry(
         "error",
         "replication client[{client}] the transactions {first} to {last} are in journals that were removed: the other "
-        "instance never gets them; compare the two instances.",
+        "instance never gets them from this one; compare the two instances.",
     ),
     "1E-0007": Entry(
         "warning", "replication client[{client}] the message with txid {txid} is not taken: {reason}."
@@ -332,8 +332,13 @@ CATALOGUE: Mapping[str, Entry] = {
         "error",
         "actions on {event} do not run for a message at log position {position}, which cannot be read: {reason}.",
     ),
-    "29-0009": Entry("error", "actions on queues wait, because the log cannot be read: {reason}."),
+    "29-0009": Entry("error", "actions on messages wait, because the log cannot be read: {reason}."),
     "29-0010": Entry("warning", "{text}."),
+    "29-0011": Entry(
+        "warning",
+        "actions on published messages have missed messages of topics that are not recorded: the services process was "
+        "too far behind.",
+    ),
     "2C-0003": Entry("critical", "journal {journal} cannot be prepared in {directory}: {reason}."),
     "2C-0004": Entry(
         "warning", "index {path} cannot be written ({reason}); it is rebuilt at the next start."

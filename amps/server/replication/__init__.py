@@ -12,6 +12,7 @@ passes records to its core.
     incoming        the sink's side of a flow, until it ends
     dialling        how a destination gets a link: incoming ones, addresses, pauses
     destinations    the state of each destination: watermarks, mode, statistics
+    write_times     how old records are, by a clock that nobody sets
     state_file      what a restart knows about the destinations
     core_sessions   sessions with the core for the sinks
     reachability    which instances can be reached over links

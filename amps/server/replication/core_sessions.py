@@ -99,6 +99,11 @@ class CoreSessions:
         """Log position below which the journal is durable."""
         return self._runtime.control.durable
 
+    @property
+    def refuses(self) -> bool:
+        """Whether the core takes no records now, because the next journal cannot be made."""
+        return self._runtime.control.refused_from_bytes == 0
+
     # --- sessions -------------------------------------------------------------------------------------------
 
     async def begin_session(self, name: str) -> tuple[CoreSession, int]:
@@ -212,7 +217,7 @@ class CoreSessions:
                 continue
             if kind in ("refused", "malformed"):
                 if session.answer is not None and not session.answer.done():
-                    session.answer.set_exception(Refused(hello.STORAGE, "the log accepts no records now"))
+                    session.answer.set_exception(Refused(hello.STORAGE, hello.NO_ROOM))
                 session.refused(kind)
             elif session.answer is not None and not session.answer.done():
                 session.answer.set_result(rest)

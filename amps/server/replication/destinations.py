@@ -22,6 +22,7 @@ from amps.server.eventlog import EventLog
 from amps.server.replication.hello import Flow, Identity
 from amps.server.replication.log_access import LOG_PROBLEMS, LogAccess
 from amps.server.replication.state_file import SavedDestination
+from amps.server.replication.write_times import WriteTimes
 from amps.server.replication_statistics import Peer
 from amps.server.runtime import Runtime
 from amps.server.shared.replication_requests import LinkState
@@ -55,6 +56,7 @@ class Destination:
         access: LogAccess,
         saved: SavedDestination,
         clock: Clock,
+        write_times: WriteTimes,
         source_made: Callable[[int, SourceFlow | None], None],
     ) -> None:
         """`source_made` gets the index and each new source, or None if nothing ever waits for it."""
@@ -67,6 +69,7 @@ class Destination:
         self._statistics = runtime.replication_statistics.destinations[index]
         self._access = access
         self._clock = clock
+        self._write_times = write_times
         self._source_made = source_made
         self._rules = _digest(config)
         self._broken = ""
@@ -81,7 +84,6 @@ class Destination:
         # The position may be that of an earlier process, which came further than the file says.
         self._acked_txid = saved.acked_txid
         self._counted = (0, 0)
-        self._aged_from: tuple[int, float] = (0, 0.0)
         self.source: SourceFlow
 
     def begin(self) -> None:
@@ -215,16 +217,10 @@ class Destination:
 
     def state(self) -> LinkState:
         """For the rules of downgrades and upgrades. Age: of the oldest record that is not acknowledged (25.17)."""
-        oldest_ns = self.source.oldest_pending_time_ns
-        now_s = self._clock.monotonic_s()
-        if not oldest_ns:
-            self._aged_from = (0, 0.0)
-            return LinkState(self._mode, self.connection is not None, 0.0)
-        if self._aged_from[0] != oldest_ns:
-            # Log times are those of the system's clock, which may be set. From here on the age is measured.
-            age_s = max(0.0, (self._clock.time_ns() - oldest_ns) / 1e9)
-            self._aged_from = (oldest_ns, now_s - age_s)
-        return LinkState(self._mode, self.connection is not None, now_s - self._aged_from[1])
+        source, age_s = self.source, 0.0
+        if source.oldest_pending_time_ns:
+            age_s = self._write_times.age_s(source.acked_position, source.oldest_pending_time_ns)
+        return LinkState(self._mode, self.connection is not None, age_s)
 
     def downgrade(self) -> None:
         """Nothing waits for it from now on."""

@@ -11,7 +11,7 @@ A pause is longer by a random part, so that instances that lost each other do no
 import asyncio
 import random
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +32,8 @@ SPREAD = 0.1
 """The random part of a pause, at most."""
 LASTING_S = 1.0
 """A flow that ended sooner than that counts as an attempt that failed."""
+LASTING_FULL_S = 60.0
+"""The same for one that ended because the disk is full there: it takes the same records again as far as before."""
 
 Connect = Callable[[str, int, ssl.SSLContext | None, bool], Awaitable[tuple[Reader, Writer, str]]]
 """Connects to host and port, with TLS or without; whether IPv6 is preferred. Returns the address for logs, too."""
@@ -44,8 +46,10 @@ class Surroundings(FlowSurroundings, Protocol):
     identity: Identity
     rng: random.Random
 
-    def usable_link(self, destination: Destination) -> Link | None:
-        """A link to an instance of the destination, on which this side has no flow as a source."""
+    def usable_link(self, destination: Destination, met: Collection[str]) -> Link | None:
+        """A link to an instance of the destination, on which this side has no flow as a source. `met`: the uuids of the
+        instances that have answered at its addresses.
+        """
 
     def new_link(self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport) -> Link:
         """Begin a link that this side has dialled."""
@@ -83,6 +87,8 @@ class Dialler:
         self._in_a_hurry = False
         self._tried: set[Link] = set()
         """The links of the last pass."""
+        self._met: set[str] = set()
+        """The uuids of the instances that have answered at an address of the destination."""
         self._told: dict[str, str] = {}
         """By address: the last reason that was logged. It is not logged again until it changes."""
 
@@ -103,16 +109,21 @@ class Dialler:
             self._link_came.clear()
             self._tried.clear()
             self._in_a_hurry = False
+            known = len(self._met)
             outcomes = await self._search(timeouts[min(passes, len(timeouts) - 1)])
             last = outcomes[-1] if outcomes else None
-            if last is not None and last.began and last.lasted_s >= LASTING_S:
+            if len(self._met) > known:
+                self._link_came.set()  # a link that was there before may be usable now
+            began = last is not None and last.began
+            is_full = last is not None and last.end.code == hello.STORAGE
+            if last is not None and began and last.lasted_s >= (LASTING_FULL_S if is_full else LASTING_S):
                 passes = 0
                 self._told.clear()
                 continue
             pause_s = timeouts[min(passes, len(timeouts) - 1)]
             if any(outcome.end.code == hello.VALIDATION for outcome in outcomes):
                 pause_s = max(pause_s, VALIDATION_PAUSE_S)
-            passes = 0 if last is not None and last.began else passes + 1
+            passes = 0 if began and not is_full else passes + 1
             await self._pause(pause_s)
 
     def _timeouts(self) -> tuple[float, ...]:
@@ -128,7 +139,7 @@ class Dialler:
                     self._link_came.clear()
                     if self._in_a_hurry:
                         return
-                    link = self._around.usable_link(self._destination)
+                    link = self._around.usable_link(self._destination, self._met)
                     if link is not None and link not in self._tried:
                         return
         except TimeoutError:
@@ -139,7 +150,7 @@ class Dialler:
         outcomes: list[_Outcome] = []
         for transport in self._destination.config.transports:
             for host, port in transport.addresses or ((None, 0),):
-                link = self._around.usable_link(self._destination)
+                link = self._around.usable_link(self._destination, self._met)
                 if link is not None:
                     outcomes.append(await self._attempt(link.address, self._open(link, transport)))
                     if outcomes[-1].began:
@@ -216,9 +227,12 @@ class Dialler:
                 raise Refused(hello.TIMEOUT, "the other side did not answer HELLO in time") from None
             peer = Identity.from_content(answer)
             flow.check_peer(peer)
+            self._met.add(peer.uuid)
             around.met(link, peer)
         except (Refused, ProtocolError) as problem:
             end = problem if isinstance(problem, Refused) else Refused(hello.PROTOCOL, str(problem))
+            if end.use_link and end.by_peer:
+                self._met.add(end.instance_uuid)
             link.end(end)
             raise end from None
         return await self._run(link, channel, flow, transport, answer)

@@ -32,20 +32,26 @@ STOPPING = "STOPPING"
 STORAGE = "STORAGE"
 RECONNECT = "RECONNECT"
 LOST = "LOST"
+NO_ROOM = "the log accepts no records now"
+"""The reason of STORAGE while the disk is full."""
 
 
 class Refused(Exception):
     """A flow or a link ends for a reason with a code, which the other side learns by BYE.
 
     `by_peer`: the other side has refused. `use_link`: the two instances have another link, which the flow is to use.
+    `instance_uuid`: with `use_link`, the instance that refuses.
     """
 
-    def __init__(self, code: str, reason: str, *, by_peer: bool = False, use_link: bool = False) -> None:
+    def __init__(
+        self, code: str, reason: str, *, by_peer: bool = False, use_link: bool = False, instance_uuid: str = ""
+    ) -> None:
         super().__init__(f"{code}: {reason}")
         self.code = code
         self.reason = reason
         self.by_peer = by_peer
         self.use_link = use_link
+        self.instance_uuid = instance_uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +173,20 @@ def matches(name: str | None, group: str | None, peer: Identity) -> bool:
 def destination_matches(destination: DestinationConfig, peer: Identity) -> bool:
     """Whether a destination may go to an instance."""
     return matches(destination.name, destination.group, peer)
+
+
+def is_meant(destination: DestinationConfig, others: Sequence[DestinationConfig], peer: Identity) -> bool:
+    """Whether a destination may use a link of an instance that has not answered at its addresses (decision 25.91).
+
+    One with addresses and a name beside its group stands for one partner, so the name must be that of the instance. No
+    other destination gets an instance that one is named after.
+    """
+    if destination.name == peer.name:
+        return True
+    if any(other.name == peer.name for other in others):
+        return False
+    stands_for_one = destination.name is not None and destination.group is not None
+    return not (stands_for_one and any(transport.addresses for transport in destination.transports))
 
 
 def client_name(source: str, destination: DestinationConfig, transport_type: str) -> str:

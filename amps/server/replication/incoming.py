@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from amps._core.replication.stream import (
+    WINDOW_BYTES,
     OnwardTracker,
     SinkFlow,
     SourceFlow,
@@ -73,12 +74,16 @@ class Incoming:
         self.flow = flow
         self.channel = channel
         self.began = False
+        self.end: Refused | None = None
+        """Why a flow that began has ended."""
         self._around = around
         self._gate = gate
         self._user = ""
         self._session: CoreSession | None = None
         self._sink: SinkFlow
         self._tracker: OnwardTracker
+        self._closed = False
+        """Whether the source sends nothing until it has credit."""
         self._granted = 0
         self._sent: TxidSet | None = None
         self._ack_due_s = 0.0
@@ -108,7 +113,8 @@ class Incoming:
             self._finish()
             raise
         try:
-            return await channel.wait_end()
+            self.end = await channel.wait_end()
+            return self.end
         finally:
             self._finish()
 
@@ -129,12 +135,15 @@ class Incoming:
         # the position that is durable now.
         durable = core.durable
         begin = min([durable, *(each.acked_position for each in around.sources if each is not None)])
+        # A source that sends to a full disk would send the same records again and again (25.69).
+        self._closed = core.refuses
         channel.send_json(
             frames.RESUME,
             {
                 "last_txid": number(last_txid),
                 "peer_epoch": around.identity.epoch,
                 "vector_count": len(vector) // 16,
+                **({"window": 0} if self._closed else {}),
             },
         )
         for at in range(0, len(vector), VECTOR_PART_BYTES):
@@ -182,7 +191,7 @@ class Incoming:
             self._around.log.log("1E-0022", client=self.flow.client_name)
             self._end(Refused(hello.PROTOCOL, "the core refused a record as malformed"))
         else:
-            self._end(Refused(hello.STORAGE, "the log accepts no records now"))
+            self._end(Refused(hello.STORAGE, hello.NO_ROOM))
 
     def _end(self, end: Refused) -> None:
         if not self._over:
@@ -228,6 +237,13 @@ class Incoming:
             around.log.log("1E-0007", client=self.flow.client_name, txid=txid, reason=reason)
             self.channel.send(frames.REJECT, _TXID.pack(txid) + reason.encode("utf-8", "replace")[:1000])
         if self._credit >= CREDIT_BYTES_MIN:
+            self.channel.link.wake()
+
+    def look(self) -> None:
+        """Let the source send, if it does not and the log takes records again."""
+        if self._closed and not self._around.core.refuses:
+            self._closed = False
+            self._granted -= WINDOW_BYTES
             self.channel.link.wake()
 
     def step(self, consumed: int, written: int, durable: int) -> bool:

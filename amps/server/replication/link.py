@@ -120,14 +120,18 @@ class Channel:
                     wanted = " or ".join(frames.NAMES_OF_TYPES[kind] for kind in kinds)
                     raise ProtocolError(f"{frame.name} where {wanted} is due")
                 continue
-            end = self._end or self.link.end_reason
-            if end is not None:
-                raise end
+            self.check()
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
+
+    def check(self) -> None:
+        """Raises Refused if link or flow has ended."""
+        end = self._end or self.link.end_reason
+        if end is not None:
+            raise end
 
     async def wait_end(self) -> Refused:
         """Wait until the link or the flow ends."""
@@ -144,9 +148,7 @@ class Channel:
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds, which is checked after `notify`. Raises Refused at the end of link or flow."""
         while not condition():
-            end = self._end or self.link.end_reason
-            if end is not None:
-                raise end
+            self.check()
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -328,7 +330,13 @@ class Link:
         content = Content(frame)
         code = content.text("code", chars_max=64)
         reason = content.text("reason", "", REASON_CHARS_MAX)
-        end = Refused(code, reason, by_peer=True, use_link=content.flag("use_link"))
+        end = Refused(
+            code,
+            reason,
+            by_peer=True,
+            use_link=content.flag("use_link"),
+            instance_uuid=content.text("instance_uuid", "", 64),
+        )
         if content.flag("flow"):
             self.channels[frame.stream].end_flow(end)
         else:
@@ -375,6 +383,8 @@ class Link:
         self.end_reason = end
         if tell and not end.by_peer:
             content = {"code": end.code, "reason": end.reason[:REASON_CHARS_MAX], "use_link": end.use_link}
+            if end.instance_uuid:
+                content["instance_uuid"] = end.instance_uuid
             with contextlib.suppress(OSError, RuntimeError):
                 while self._control:
                     self._put(self._control.popleft())

@@ -65,15 +65,16 @@ class LogAccess:
                 number = directory.number_at(position, first, last)
                 return self._cursor_in(number, lambda index: _entrance_before(index, position))
 
-    def find_start(self, last_txid: int) -> tuple[LogCursor, tuple[int, int] | None]:
+    def find_start(self, last_txid: int, covered_txid: int) -> tuple[LogCursor, tuple[int, int] | None]:
         """A cursor shortly before the first record behind a transaction id, and the gap (first, last transaction id) if
-        journals in front of it are missing. The cursor is not within a transaction.
+        journals in front of it are missing. The cursor is not within a transaction. `covered_txid`: up to there the
+        sink has acknowledged what goes to it.
         """
         control, directory = self._control, self.journal.directory
         while True:
             first, last = control.first_journal_number, control.watermarks()[3]
             with contextlib.suppress(LogRemoved):
-                number, gap = find_start(directory, first, last, last_txid)
+                number, gap = find_start(directory, first, last, last_txid, covered_txid)
                 return self._cursor_in(number, lambda index: index.entrance_of_txid(last_txid)), gap
 
     def _cursor_in(self, number: int, entrance: Callable[[IndexReader], int | None]) -> LogCursor:

@@ -81,6 +81,10 @@ class Outgoing:
         self._user = ""
         self._resync_until = 0
         self._resynced = False
+        self._durable_there = 0
+        """Transaction id up to which the sink has what goes there, durably; it may still wait for others there."""
+        self._awaited: int | None = None
+        """That up to which it must have it before it counts as up to date; None: not known yet, or told."""
         self._last_sync: bool | None = None
         self.began = False
         """Whether records were sent, or could have been."""
@@ -142,12 +146,14 @@ class Outgoing:
             around.log.log("1E-0021", peer=link.peer.name, txid=last_txid)
             around.tail_lost()
             raise Refused(hello.RECONNECT, "a new epoch of the log begins")
-        cursor, gap = around.access.find_start(last_txid)
+        cursor, gap = around.access.find_start(last_txid, destination.source.acked_txid)
         try:
-            destination.source.begin(cursor, around.durable(), last_txid, vector, WINDOW_BYTES)
+            window = min(resume.number("window", WINDOW_BYTES), WINDOW_BYTES)
+            destination.source.begin(cursor, around.durable(), last_txid, vector, window)
         except StreamError as problem:
             raise ProtocolError(str(problem)) from None
         self._resync_until = around.durable()
+        self._durable_there = last_txid
         client = self._flow.client_name
         if gap is not None:
             around.log.log("1E-0006", client=client, first=gap[0], last=gap[1])
@@ -213,8 +219,17 @@ class Outgoing:
             self._around.log.log("1E-0005", client=self._flow.client_name)
             if destination.connection is not None:
                 destination.connection.is_live = True
-                self._around.raise_event("replication-resync-complete", destination.connection)
+            self._awaited = source.sent_txid
+            self._tell_if_up_to_date()
         return made
+
+    def _tell_if_up_to_date(self) -> None:
+        """Raise the event of a complete resynchronization, once: when the sink has it all, not when all was sent."""
+        connection = self._destination.connection
+        if self._awaited is None or self._durable_there < self._awaited or connection is None:
+            return
+        self._awaited = None
+        self._around.raise_event("replication-resync-complete", connection)
 
     async def _take(self, frame: Frame) -> None:
         destination = self._destination
@@ -226,6 +241,8 @@ class Outgoing:
             if self._around.log.enabled("trace"):
                 self._around.log.log("12-1002", client=self._flow.client_name, txid=acknowledged.through)
             destination.acknowledge(acknowledged)
+            self._durable_there = max(self._durable_there, acknowledged.through)
+            self._tell_if_up_to_date()
             # The turn goes on with the work, and sinks whose records were waiting for this acknowledge them.
             self._around.schedule()
         elif frame.type == frames.CREDIT:

@@ -17,7 +17,7 @@ import os
 import random
 import ssl
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from amps._core.replication.stream import SourceFlow
@@ -52,6 +52,7 @@ from amps.server.replication.state_file import (
 )
 from amps.server.replication.transfers import Transfers
 from amps.server.replication.validation import Violation, validate
+from amps.server.replication.write_times import WriteTimes
 from amps.server.runtime import Runtime
 from amps.server.shared.replication_requests import LinkState
 from amps.server.shared.spill_files import write_spilled_record
@@ -107,6 +108,7 @@ class Replication:
         self._config = config
         self._runtime = runtime
         self._clock = clock
+        self._write_times = WriteTimes(clock, runtime.control.watermarks()[0])
         self._connect = connect
         self._credentials = credentials
         self._gates = gates
@@ -152,6 +154,7 @@ class Replication:
                 self.access,
                 saved.get(destination.label, SavedDestination()),
                 self._clock,
+                self._write_times,
                 self._source_made,
             )
             self.destinations.append(made)
@@ -259,8 +262,11 @@ class Replication:
 
     def _look_around(self) -> None:
         now_s = asyncio.get_running_loop().time()
+        self._write_times.note(self._runtime.control.watermarks()[0])
         for destination in self.destinations:
             destination.count()
+        for incoming in self._incoming:
+            incoming.look()
         self.access.release_unused()
         self.access.evaluations.report()
         self._save()
@@ -377,7 +383,7 @@ class Replication:
         """Refuse a connection early if the link that this side has dialled stays. Raises Refused."""
         for other in self._links_to(peer):
             if other.dialled and self.identity.name < peer.name and self._same_run(other, peer):
-                raise Refused(hello.DUPLICATE_LINK, "the two instances share the other link", use_link=True)
+                raise self._shared_link()
 
     def _links_to(self, peer: Identity) -> list[Link]:
         """The links to an instance that have logged on."""
@@ -386,6 +392,14 @@ class Replication:
             for link in self.links
             if link.trusted and link.peer is not None and link.peer.uuid == peer.uuid
         ]
+
+    def _shared_link(self) -> Refused:
+        return Refused(
+            hello.DUPLICATE_LINK,
+            "the two instances share the other link",
+            use_link=True,
+            instance_uuid=self.identity.uuid,
+        )
 
     @staticmethod
     def _same_run(link: Link, peer: Identity) -> bool:
@@ -398,7 +412,7 @@ class Replication:
         if self.identity.name > peer.name and any(
             not other.dialled and self._same_run(other, peer) for other in self._links_to(peer)
         ):
-            raise Refused(hello.DUPLICATE_LINK, "the two instances share the other link", use_link=True)
+            raise self._shared_link()
 
     def logged_on(self, link: Link, label: str) -> None:
         """A flow has logged on. Of several links between two instances one stays. Raises Refused."""
@@ -411,7 +425,7 @@ class Replication:
                 other.end(Refused(hello.LOST, "the other instance was started again"))
             elif other.dialled != link.dialled:
                 stays_dialled = self.identity.name < peer.name
-                end = Refused(hello.DUPLICATE_LINK, "the two instances share the other link", use_link=True)
+                end = self._shared_link()
                 if link.dialled == stays_dialled:
                     other.end(end)
                 else:
@@ -445,8 +459,10 @@ class Replication:
         if not any(channel.open for channel in link.channels):
             link.end(end)
 
-    def usable_link(self, destination: Destination) -> Link | None:
-        """A link to an instance of the destination, on which this side has no flow as a source."""
+    def usable_link(self, destination: Destination, met: Collection[str]) -> Link | None:
+        """A link to an instance of the destination, on which this side has no flow as a source. `met`: the uuids of the
+        instances that have answered at its addresses.
+        """
         taken = {each.connection.peer.uuid for each in self.destinations if each.connection is not None}
         for link in self.links:
             peer = link.peer
@@ -456,6 +472,7 @@ class Replication:
                 and link.end_reason is None
                 and not link.source_channel.open
                 and peer.uuid not in taken
+                and (peer.uuid in met or hello.is_meant(destination.config, self._config.destinations, peer))
                 and hello.destination_matches(destination.config, peer)
             ):
                 return link
@@ -593,7 +610,7 @@ class Replication:
     def incoming_ended(self, incoming: Incoming) -> None:
         """It is not there any more."""
         self._incoming.remove(incoming)
-        end = incoming.channel.link.end_reason
+        end = incoming.end or incoming.channel.link.end_reason
         self.log.log(
             "1E-0016", client=incoming.flow.client_name, reason=end.reason if end is not None else ""
         )

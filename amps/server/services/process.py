@@ -29,11 +29,13 @@ from amps.server.services.actions.engine import SHUTDOWN, STARTUP, Busy, Engine
 from amps.server.services.actions.schedules import Clocks, follow
 from amps.server.services.actions.step import Environment
 from amps.server.services.core_requests import CoreRequests
+from amps.server.services.message_events import MessageEvents, has_message_events
 from amps.server.services.publisher import Publisher
 from amps.server.services.queue_clearing import QueueClearing
 from amps.server.services.queue_events import QueueEvents
 from amps.server.services.replication_requests import ReplicationRequests
 from amps.server.services.transport_requests import TransportRequests
+from amps.server.shared.journal_floor import JournalFloor, SharedFloor
 
 if TYPE_CHECKING:
     from amps.server.admin.server import AdminServer
@@ -75,6 +77,7 @@ class Services:
         self._engine = Engine(self._config.actions, self._environment, self._clock.time_s)
         self._admin: AdminServer | None = None
         self._events: QueueEvents | None = None
+        self._messages: MessageEvents | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._schedules: list[asyncio.Task[None]] = []
         self._stopped: asyncio.Future[None]
@@ -152,18 +155,32 @@ class Services:
         for (_, which), source in self._engine.sources.items():
             if source.schedule is not None:
                 self._schedules.append(asyncio.create_task(self._follow(source.schedule, which)))
-        if queue_events(self._config):
-            self._events = QueueEvents(
-                self._config, self._runtime, self._log, self._engine, self._publisher, self._failed
-            )
-            self._events.begin()
+        self._begin_message_events()
         self._tell("ready")
         await self._stopped
         self._end_commands()
+        if self._messages is not None:
+            await self._messages.stop()
         if self._events is not None:
             await self._events.stop()
         if self._admin is not None:
             await self._admin.stop()
+
+    def _begin_message_events(self) -> None:
+        """Begin to follow the logs for actions on messages."""
+        config, runtime, log = self._config, self._runtime, self._log
+        floor = SharedFloor(JournalFloor(runtime.control, runtime.services_index))
+        if queue_events(config):
+            self._events = QueueEvents(
+                config, runtime, log, self._engine, self._publisher, floor, self._failed
+            )
+            self._events.begin()
+        if has_message_events(config):
+            publisher = self._publisher
+            self._messages = MessageEvents(
+                config, runtime, log, self._engine, publisher.evaluations, publisher.filters, floor, self._failed
+            )
+            self._messages.begin()
 
     def _beat(self) -> None:
         self._runtime.control.transport_beat(self._runtime.services_index, time.monotonic_ns())
@@ -208,6 +225,8 @@ class Services:
             async with asyncio.timeout(CLOCK_ACTIONS_S):
                 for _ in range(LOOP_STEPS):  # schedules that have been woken raise their events
                     await asyncio.sleep(0)
+                while self._messages is not None and not self._messages.idle:
+                    await asyncio.sleep(CLOCK_POLL_S)
                 await self._engine.idle()
                 while self._events is not None and not self._events.idle:
                     await asyncio.sleep(CLOCK_POLL_S)

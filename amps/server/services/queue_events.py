@@ -27,6 +27,7 @@ from amps.server.services.actions.engine import Engine
 from amps.server.services.publisher import Publisher
 from amps.server.services.queue_follower import Follower, Removals
 from amps.server.services.queue_messages import QueueMessages
+from amps.server.shared.journal_floor import SharedFloor
 from amps.server.shared.journal_view import JournalView, make_journal_view
 
 POLL_S = 0.02
@@ -48,16 +49,19 @@ class QueueEvents:
         log: EventLog,
         engine: Engine,
         publisher: Publisher,
+        floor: SharedFloor,
         failed: Callable[[str], None],
     ) -> None:
-        """`failed` receives the traceback when a follower or the tail has ended by a defect."""
+        """`floor`: that of the process. `failed` receives the traceback when a follower or the tail has ended by a
+        defect.
+        """
         settings = config.transaction_log
         assert settings is not None, "queues need a transaction log"
         self._runtime = runtime
         self._log = log
         self._failed = failed
         self._by_topic: dict[tuple[str, str], dict[bool, Follower]] = {}
-        journal = make_journal_view(config, runtime, runtime.services_index, self._resolve, log)
+        journal = make_journal_view(config, runtime, runtime.services_index, self._resolve, log, floor.share())
         assert journal is not None
         self._journal: JournalView = journal
         self._messages = QueueMessages(journal, runtime.control)

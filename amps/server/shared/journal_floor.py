@@ -41,3 +41,54 @@ class JournalFloor:
         if floor != self._floor:
             self._floor = floor
             self._control.set_journal_floor(self._index, floor)
+
+
+class SharedFloor:
+    """The floor of a process with several views of the journals. Each view has a share; the word is the lowest."""
+
+    def __init__(self, floor: JournalFloor) -> None:
+        self._floor = floor
+        self._shares: list[FloorShare] = []
+
+    def share(self) -> "FloorShare":
+        """The guard of one more view."""
+        made = FloorShare(self)
+        self._shares.append(made)
+        return made
+
+    def enter(self, number: int) -> None:
+        """See JournalFloor."""
+        self._floor.enter(number)
+
+    def check(self, number: int) -> None:
+        """See JournalFloor."""
+        self._floor.check(number)
+
+    def release(self) -> None:
+        """Raise the word to the oldest journal that is open in any view."""
+        self._floor.release(
+            min((share.lowest for share in self._shares if share.lowest is not None), default=None)
+        )
+
+
+class FloorShare:
+    """The guard of one LogDirectory among several. `lowest`: the oldest journal that it may have open; None: none."""
+
+    def __init__(self, shared: SharedFloor) -> None:
+        self._shared = shared
+        self.lowest: int | None = None
+
+    def enter(self, number: int) -> None:
+        """See JournalFloor. Raises LogRemoved."""
+        self._shared.enter(number)
+        if self.lowest is None or number < self.lowest:
+            self.lowest = number
+
+    def check(self, number: int) -> None:
+        """See JournalFloor. Raises LogRemoved."""
+        self._shared.check(number)
+
+    def release(self, lowest: int | None) -> None:
+        """Note the oldest journal that is open in this view; None: no journal is open."""
+        self.lowest = lowest
+        self._shared.release()

@@ -35,7 +35,7 @@ from amps.config import ServerConfig
 from amps.journal.names import index_places, reading_places
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.shared.journal_floor import JournalFloor
+from amps.server.shared.journal_floor import FloorShare, JournalFloor
 
 COLLECTION_INTERVAL_S = 5.0
 PIECE_BYTES = 256 << 10
@@ -133,7 +133,7 @@ class JournalView:
         runtime: Runtime,
         resolver: Callable[[str, str], object],
         cache: FrameCache,
-        guard: JournalFloor,
+        guard: JournalFloor | FloorShare,
         damaged: Callable[[Path, Exception], None] = lambda path, problem: None,
     ) -> None:
         """`damaged` is called for every unusable index, once."""
@@ -370,8 +370,11 @@ def make_journal_view(
     index: int,
     resolver: Callable[[str, str], object],
     log: EventLog,
+    guard: FloorShare | None = None,
 ) -> JournalView | None:
-    """The view of transport `index`; None on an instance without a transaction log."""
+    """The view of transport `index`; None on an instance without a transaction log. `guard`: the view's share if the
+    process has other views.
+    """
     settings = config.transaction_log
     if settings is None:
         return None
@@ -382,6 +385,6 @@ def make_journal_view(
         runtime,
         resolver,
         FrameCache(settings.journal_cache_bytes // max(1, runtime.transports)),
-        JournalFloor(runtime.control, index),
+        guard if guard is not None else JournalFloor(runtime.control, index),
         lambda path, problem: log.log("1D-0020", path=path, reason=str(problem)),
     )

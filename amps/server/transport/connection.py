@@ -331,6 +331,7 @@ class Connection(Session, asyncio.BufferedProtocol):
             not self.listener.entitlement.allows_all,
             not self.worker.trace,
         )
+        self.ingress.logged_sequence = self.logged_sequence
 
     # --- the end ------------------------------------------------------------------------------------------
 

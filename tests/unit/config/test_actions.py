@@ -62,6 +62,12 @@ def test_operations_9_1_steps_keep_the_order_of_the_file() -> None:
     assert made.steps[2] == ActionModule("amps-action-do-echo-message", {"Message": ("a",)}, "a.xml:1")
 
 
+def on_publish(options: str, topic: str = "t") -> str:
+    return module(
+        "On", "amps-action-on-publish-message", f"<Topic>{topic}</Topic><MessageType>json</MessageType>{options}"
+    )
+
+
 @pytest.mark.parametrize("alias", sorted(ALIASES))
 def test_operations_9_7_aliases(alias: str) -> None:
     """operations.md §9.7: other names of modules in the documents mean the same modules."""
@@ -147,6 +153,11 @@ def test_operations_9_7_plural_names() -> None:
             "no journals without TransactionLog",
         ),
         (step("nothing"), "On", "the required element On is missing"),
+        (on_publish("<MessageSource>remote</MessageSource>"), "On/Options/MessageSource", "is no source of messages"),
+        (on_publish("<Filter>/a =</Filter>"), "On/Options/Filter", "this filter cannot be used"),
+        (on_publish("<Options>timestamp,bookmark</Options>"), "On/Options/Options", "leave it out"),
+        (on_publish("<Options>conflation=1s</Options>"), "On/Options/Options", "not supported yet: the option"),
+        (on_publish("", topic="a(*"), "On/Options/Topic", "this expression for topics cannot be used"),
     ],
 )
 def test_operations_9_errors_have_file_and_line(inner: str, place: str, text: str) -> None:
@@ -154,6 +165,16 @@ def test_operations_9_errors_have_file_and_line(inner: str, place: str, text: st
     found = errors(inner)
     assert [line for line in found if text in line and line.startswith("a.xml:1: error: ")], found
     assert [line for line in found if f"AMPSConfig/Actions/Action/{place}: " in line], found
+
+
+def test_operations_9_2_publishes_to_a_queue_have_the_underlying_topic() -> None:
+    """operations.md §9.2: a subscription to the queue would lease its messages; an expression means topics only."""
+    inner = "<Name>t</Name><MessageType>json</MessageType><UnderlyingTopic>a</UnderlyingTopic>"
+    queue = f"<SOW><Queue>{inner}</Queue></SOW>"
+    (error,) = errors(on_publish(""), LOG + queue)
+    assert "'t' is a queue, whose messages this would lease; name its underlying topic" in error
+    for topic in ("a", "^(t|a)$"):
+        action(on_publish("<MessageSource>local</MessageSource>", topic) + step("nothing"), LOG + queue)
 
 
 def test_transaction_log_r30_archiving_needs_a_directory() -> None:

@@ -16,7 +16,7 @@ from amps.journal.names import clients_ack_path, index_path
 from amps.server.core import journal_retention
 from amps.server.core.destination_pins import DestinationPins
 from amps.server.core.journal_retention import JournalRetention
-from amps.server.shared.journal_floor import JournalFloor
+from amps.server.shared.journal_floor import JournalFloor, SharedFloor
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.records import RecordParts
 from tests.support.reports import Reports
@@ -184,6 +184,31 @@ def test_retention_and_readers_agree_on_the_first_journal(setting: Setting) -> N
     assert setting.files(setting.path)[0] == "3.journal"
     control.set_transport_alive(4, False)  # the reader died, so its position does not count
     setting.ask(1, "remove", {"up_to": 3})
+    setting.work()
+    assert setting.files(setting.path)[0] == "4.journal"
+
+
+def test_retention_keeps_what_any_view_of_a_process_reads(setting: Setting) -> None:
+    """transaction_log.md §13.2: a process with two views of the journals has one word for both."""
+    control = setting.control
+    shared = SharedFloor(JournalFloor(control, 3))
+    control.set_transport_alive(3, True)
+    first, second = shared.share(), shared.share()
+    second.enter(2)
+    first.enter(1)
+    first.enter(3)
+    setting.ask(1, "remove", {"up_to": 3})
+    setting.work()
+    assert setting.files(setting.path)[0] == "1.journal"
+    with pytest.raises(LogRemoved):
+        second.check(0)
+    second.release(2)
+    setting.work()
+    assert setting.files(setting.path)[0] == "1.journal"
+    first.release(None)
+    setting.work()
+    assert setting.files(setting.path)[0] == "2.journal"
+    second.release(None)
     setting.work()
     assert setting.files(setting.path)[0] == "4.journal"
 

@@ -204,3 +204,16 @@ def test_refusals_by_the_ingress_of_large_messages_only(tmp_path: Path) -> None:
     assert entrance.publish("t", 1) == inbound.NEED_MORE
     assert entrance.publish("t", 2, size=3 * FILE_BYTES) == inbound.NO_STORAGE
     assert entrance.publish("t", 3) == inbound.AFTER_REFUSAL
+
+
+def test_a_publish_that_the_log_has_is_not_refused(tmp_path: Path) -> None:
+    """replication.md 25.85: a store repeats what is logged and not persisted everywhere. It needs no room, and a
+    failure would say that it is in no log.
+    """
+    entrance = Entrance()
+    entrance.ingress.logged_sequence = 5
+    refuse(entrance, tmp_path, large=False)
+    assert entrance.publish("t", 4) == inbound.NEED_MORE
+    assert entrance.publish("t", 5) == inbound.NEED_MORE
+    assert entrance.publish("t", 0) == inbound.NO_STORAGE
+    assert entrance.publish("t", 6) == inbound.NO_STORAGE

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from amps.config.model_replication import DestinationConfig
+from amps.config.model_replication import DestinationConfig, DestinationTransport
 from amps.server.replication import frames, hello
 from amps.server.replication.frames import Content, Frame, ProtocolError
 from amps.server.replication.hello import Flow, Identity, Refused
@@ -93,6 +93,23 @@ def test_a_common_version_is_needed() -> None:
     assert refused.value.code == hello.VERSION
     with pytest.raises(ProtocolError):
         hello.check_version(_content({}))
+
+
+def test_an_instance_takes_no_place_that_is_meant_for_another_one() -> None:
+    """Decision 25.91."""
+    addresses = (DestinationTransport("t", "amps-replication", (("h", 1),)),)
+    partner = DestinationConfig("B", "B", "G", True, (), addresses)
+    other = DestinationConfig("C", "C", "G", True, (), addresses)
+    label = DestinationConfig("east", "east", "G", True, (), addresses)
+    anybody = DestinationConfig("G", None, "G", True, (), addresses)
+    group_by_name = DestinationConfig("G", "G", None, True, (), addresses)
+    waits = _destination("from outside", "from outside", "G")
+    assert hello.is_meant(partner, [other, partner], PEER)
+    for destination in (other, label):
+        assert not hello.is_meant(destination, [destination], PEER)
+    for destination in (anybody, group_by_name, waits):
+        assert hello.is_meant(destination, [destination, other], PEER)
+        assert not hello.is_meant(destination, [destination, partner], PEER)
 
 
 def test_client_names_have_the_documented_form() -> None:

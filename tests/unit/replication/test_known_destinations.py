@@ -14,6 +14,7 @@ from amps.config.model_replication import DestinationConfig, ReplicatedTopic
 from amps.server.replication.destinations import Destination
 from amps.server.replication.hello import Identity
 from amps.server.replication.state_file import SavedDestination
+from amps.server.replication.write_times import WriteTimes
 from tests.support.streams import GrowingLog, topic_table
 
 CONFIG = DestinationConfig("B", "B", "G", False, (ReplicatedTopic("t", "json"),), ())
@@ -50,14 +51,15 @@ class Instance:
                 lambda topic, kind: topic == "t", None, {}, (peer.name, peer.epoch) if peer else None
             ),
         )
-        clock = SimpleNamespace(time_ns=lambda: 0)
+        clock = cast(Any, SimpleNamespace(time_ns=lambda: 0, monotonic_s=lambda: 0.0))
         made = Destination(
             0,
             config,
             cast(Any, runtime),
             cast(Any, access),
             saved,
-            cast(Any, clock),
+            clock,
+            WriteTimes(clock, 0),
             lambda index, source: None,
         )
         made.begin()

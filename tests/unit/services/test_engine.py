@@ -46,6 +46,7 @@ def test_every_described_module_exists() -> None:
         "signal",
         "admin",
         "execute-event",
+        "publish-message",
         "sow-expire-message",
         "sow-delete-message",
         "connect-replication",

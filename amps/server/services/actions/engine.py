@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from amps.config import ActionConfig, ActionModule
 from amps.config.action_modules import (
     CONDITIONS,
+    PUBLISH_EVENT,
     QUEUE_EVENTS,
     STEPS,
     read_options,
@@ -65,6 +66,7 @@ class Source:
 
     name: str
     schedule: Schedule | None = None
+    is_of_messages: bool = False
     waiting_max: int = WAITING_MAX
     actions: list[ActionConfig] = field(default_factory=list)
     reasons: list[frozenset[str] | None] = field(default_factory=list)
@@ -98,11 +100,21 @@ class AdminPath:
     description: str = ""
 
 
+def published_key(event: ActionModule) -> str:
+    """The key of an event of published messages: message type and topic, then what chooses among its messages."""
+    options = event.options
+    parts = [options["MessageType"][0], options["Topic"][0]]
+    parts += [f"{name}: {options[name][0]}" for name in ("MessageSource", "Filter") if name in options]
+    return " ".join(parts)
+
+
 def event_key(event: ActionModule) -> tuple[str, str]:
     """The key of an event, equal for each `On` of the same event: the kind, and the event of that kind."""
     kind = event.module.removeprefix("amps-action-on-")
     if event.module in QUEUE_EVENTS:
         return kind, f"{event.options['MessageType'][0]} {event.options['Topic'][0]}"
+    if event.module == PUBLISH_EVENT:
+        return kind, published_key(event)
     which = {"schedule": "Every", "signal": "Signal", "admin": "Path", "execute-event": "Event"}.get(kind)
     text = event.options[which][0] if which is not None else ""
     if kind == "signal":
@@ -139,6 +151,7 @@ class Engine:
         source = self.sources.get(key)
         if source is None:
             source = self.sources[key] = Source(f"{kind} {which}".strip())
+            source.is_of_messages = event.module == PUBLISH_EVENT
         if kind == "schedule":
             source.waiting_max = 1
             source.schedule = read_schedule(event.options["Every"][0])
@@ -218,7 +231,8 @@ class Engine:
         """Run one action once. Return the reason of its failure, or None."""
         own = always_present(self._environment.config.name, self._now_s())
         run = Run({**occurrence.variables, **own}, action.place, occurrence.depth, occurrence.publisher)
-        if occurrence.publisher is None:  # events of queues may be many, and are in the log anyway
+        # Events of messages may be many, and the messages tell of them.
+        if occurrence.publisher is None and not source.is_of_messages:
             self._log.log("29-0003", place=action.place, event=source.name)
         for step in action.steps:
             run.place = step.place
