@@ -17,7 +17,7 @@ from amps._core.values.fields import FieldValues, MessageContext
 from amps._core.wire.topics import TopicEntry, TopicTable
 from amps.expressions.filters import compile_filter
 from amps.messages import make_message_types, standard_settings
-from amps.server.transport.allocation import keep_chunk_memory
+from amps.server.shared.allocation import keep_chunk_memory
 from perf.machine import own_version
 from perf.orders.corpus import MATCHING_TOPIC, TOPIC, Corpus, split_log
 from perf.orders.formats import FORMATS

@@ -208,7 +208,8 @@ def test_an_instance_does_not_replicate_to_itself(group: Instances) -> None:
 
 def test_a_destination_with_a_name_beside_its_group_is_for_that_instance(group: Instances, unique: str) -> None:
     """Decision 25.91: another instance of the group that connects does not take the place of the sync partner."""
-    group.add("A", [To("B", label="B", group="G", exclude=LOOSE), To("C", label="C", group="G", sync=False, exclude=LOOSE)])
+    to_both = [To(name, name == "B", label=name, group="G", exclude=LOOSE) for name in "BC"]
+    group.add("A", to_both)
     group.add("B", [To("A", label="A", group="G", exclude=LOOSE)])
     group.add("C", [To("A", label="A", group="G", exclude=LOOSE)])
     group.start("A", connected=False)
@@ -229,8 +230,8 @@ def test_a_destination_with_a_name_beside_its_group_is_for_that_instance(group: 
 def test_a_pair_whose_destinations_have_labels_shares_one_connection(
     group: Instances, unique: str, first: str
 ) -> None:
-    """Decision 25.91: a label that is no instance's name. Who answers at the address is the partner, whoever dialled the
-    connection that stays.
+    """Decision 25.91: a label that is no instance's name. Who answers at the address is the partner, whoever dialled
+    the connection that stays.
     """
     group.add("A", [To("B", label="onward", group="G", exclude=LOOSE)])
     group.add("B", [To("A", label="back", group="G", exclude=LOOSE)])

@@ -39,21 +39,22 @@ class End:
 
     # The reader
 
-    async def read(self, n: int) -> bytes:
+    async def read_into(self, room: memoryview) -> int:
         while not self.arrived:
             if self.lost:
                 raise ConnectionResetError("the connection is lost")
             if self.ended or self.closed:
-                return b""
+                return 0
             self._waiting = self.loop.create_future()
             await self._waiting
-        data = bytes(self.arrived[:n])
-        del self.arrived[:n]
-        return data
+        count = min(len(room), len(self.arrived))
+        room[:count] = self.arrived[:count]
+        del self.arrived[:count]
+        return count
 
     # The writer
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if self.closed or self.lost:
             return
         self.under_way.append(bytes(data))

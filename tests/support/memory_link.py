@@ -3,8 +3,22 @@
 import asyncio
 from collections.abc import Callable
 
-from amps.server.replication.frames import Frame
+from amps.server.replication.frames import Frame, Parser
 from amps.server.replication.link import Link
+
+
+def received(parser: Parser, data: bytes) -> list[Frame]:
+    """The frames that a parser finds when it is given some bytes. Payloads are copied."""
+    found: list[Frame] = []
+    while data:
+        room = parser.room()
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        data = data[count:]
+        parser.filled(count)
+        while (frame := parser.next()) is not None:
+            found.append(frame._replace(payload=bytes(frame.payload)))
+    return found
 
 
 class Pipe:
@@ -17,16 +31,17 @@ class Pipe:
         """Writers wait, as if the other side did not read."""
         self._changed = asyncio.Event()
 
-    async def read(self, n: int) -> bytes:
+    async def read_into(self, room: memoryview) -> int:
         while not self.data and not self.closed:
             self._changed.clear()
             await self._changed.wait()
-        taken = bytes(self.data[:n])
-        del self.data[:n]
+        count = min(len(room), len(self.data))
+        room[:count] = self.data[:count]
+        del self.data[:count]
         self._changed.set()
-        return taken
+        return count
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if self.closed:
             raise ConnectionResetError("closed")
         self.data += data

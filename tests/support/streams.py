@@ -201,6 +201,11 @@ def names_of(payload: bytes) -> list[tuple[int, int, int, bytes]]:
     return found
 
 
+def whole(frames: list[tuple[int, list[bytes | memoryview]]]) -> list[tuple[int, bytes]]:
+    """Frames of a source with their payloads in one piece."""
+    return [(kind, b"".join(parts)) for kind, parts in frames]
+
+
 def records_in(frames: list[tuple[int, bytes]]) -> list[Received]:
     """All records of the DATA frames among some frames."""
     assert {kind for kind, _ in frames} <= {FRAME_DATA, FRAME_NAMES}

@@ -67,8 +67,13 @@ cdef bint follow_unacked(SourceFlow self, uint64_t bytes_max) except -1:
     """Move the watermark to the first record that is not acknowledged. True: it is there."""
     cdef const RecordHeader* record
     cdef LogCursor cursor = self.unacked
+    cdef uint64_t began
     cdef uint64_t begin
     if cursor is None:
+        return True
+    began = cursor.position
+    if not skip_acknowledged(self, cursor):
+        self.settled += 1
         return True
     begin = cursor.position
     begin_reading(cursor)
@@ -88,8 +93,30 @@ cdef bint follow_unacked(SourceFlow self, uint64_t bytes_max) except -1:
         skip_record(cursor, record)
     else:
         return False
-    if self.unacked is None or cursor.position != begin:
+    if self.unacked is None or cursor.position != began:
         self.settled += 1
+    return True
+
+
+cdef bint skip_acknowledged(SourceFlow self, LogCursor cursor) except -1:
+    """Move the cursor `unacked` over what the marks show as acknowledged. False: nothing before the scan is pending."""
+    cdef Marks marks = self.marks
+    cdef Mark* mark
+    if marks.file is None or max(cursor.position, self.cleared_position) < marks.complete_from:
+        # There may be pending records before the marks.
+        return True
+    mark = marks.oldest(self.acks.lowest_missing(), self.cleared_position)
+    if mark == NULL:
+        self.unacked = None
+        self.oldest_pending_time_ns = 0
+        self.acked_time_ns = self.newest_time_ns
+        return False
+    if mark.position > cursor.position:
+        if cursor.file is not marks.file:
+            cursor.use_file(marks.file.number)
+        cursor.position = mark.position
+        self.oldest_pending_time_ns = mark.first_time_ns
+        self.acked_time_ns = mark.time_before_ns
     return True
 
 

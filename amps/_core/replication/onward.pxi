@@ -48,13 +48,14 @@ cdef class OnwardTracker:
     of each destination that is configured sync, None for others; at most 64; the owner may replace its items. names:
     as for Rules. acked_txid: the upstream needs no acknowledgement up to there. upstream: name and epoch of the
     upstream. cursor_at(position): a cursor that is at a log position or shortly before it, as `cursor`; None: the
-    tracker reads the log even if nothing goes on.
+    tracker reads the log even if nothing goes on. trusted_from: as for SourceFlow.
     """
 
     cdef LogCursor cursor          # None: nothing goes on, or it is not known yet that something does
     cdef tuple upstream
     cdef object cursor_at
     cdef uint64_t passed           # log position up to which it has not looked at records
+    cdef uint64_t trusted_from
     cdef uint64_t upstream_id
     cdef list destinations
     cdef dict names
@@ -77,6 +78,7 @@ cdef class OnwardTracker:
     def __init__(
         self, LogCursor cursor not None, uint64_t upstream_id, list destinations not None, dict names not None,
         uint64_t acked_txid=0, uint64_t waiting_max=WAITING_MAX, tuple upstream=None, cursor_at=None,
+        uint64_t trusted_from=NOTHING_TRUSTED,
     ):
         if len(destinations) > DESTINATIONS:
             raise ValueError(f"a tracker takes at most {DESTINATIONS} destinations")
@@ -84,6 +86,7 @@ cdef class OnwardTracker:
         self.upstream = upstream
         self.cursor_at = cursor_at
         self.passed = 0
+        self.trusted_from = trusted_from
         self.upstream_id = upstream_id
         self.destinations = destinations
         self.names = names
@@ -142,12 +145,14 @@ cdef class OnwardTracker:
             self.use(self.cursor_at(self.passed))
         cursor = self.cursor
         begin = cursor.position
+        trust(cursor, self.trusted_from)
         begin_reading(cursor)
         while cursor.position - begin < bytes_max:
             record = next_record(cursor, limit)
             if record == NULL:
                 done = True
                 break
+            prefetch_ahead(record)
             if record.kind == KIND_NAME:
                 learn_name(self.names, record, cursor)
             elif record.position < self.passed:

@@ -5,8 +5,9 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
+from amps._core.journal.reader cimport LogFile
 from amps._core.journal.record cimport RecordHeader
 from amps._core.shm.platform cimport align8
 from amps._core.values.fields cimport ByteBuffer
@@ -16,11 +17,12 @@ FRAME_ACK = 0x11
 FRAME_NAMES = 0x1A
 WINDOW_BYTES = 16 << 20
 """Bytes of records that a source may send before the sink grants more."""
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 1 << 19
 """A source ends a DATA frame when its records have that many bytes. One record, or one transaction, may be longer."""
 
 cdef enum:
-    BATCH = 1 << 20
+    BATCH = 1 << 19
+    VIEWED_FROM = 4096             # shorter runs of records are copied
     NAME_TOPIC = 0                 # kind of an entry in a NAMES frame; others are a NameClass
 
 
@@ -39,17 +41,30 @@ cdef packed struct NameEntry:
 
 @cython.final
 cdef class Outgoing:
-    """The frames that a source is making."""
+    """The frames that a source is making.
 
-    cdef list frames               # [(type, payload)]
-    cdef ByteBuffer records
+    A payload has parts that follow each other. Neighbours in a journal are sent as one part, a view of the mapped file:
+    nobody copies them but the system. Short runs are copied, and so is what a compressed journal has in memory only for
+    a moment.
+    """
+
+    cdef list frames               # [(type, [part])]
+    cdef list parts                # of the DATA frame, without its header
+    cdef ByteBuffer records        # copied, behind the parts
     cdef ByteBuffer entries        # of the NAMES frame
     cdef DataHeader header
+    cdef LogFile file              # of the run that goes on; None: there is none
+    cdef uint64_t run_begin        # file offsets
+    cdef uint64_t run_end
+    cdef uint64_t length           # bytes of records in the DATA frame
 
     def __init__(self):
         self.frames = []
+        self.parts = []
         self.records = ByteBuffer()
         self.entries = ByteBuffer()
+        self.file = None
+        self.run_begin = self.run_end = self.length = 0
         memset(&self.header, 0, sizeof(DataHeader))
 
     cdef int use_journal(self, uint64_t number) except -1:
@@ -70,33 +85,58 @@ cdef class Outgoing:
         self.entries.append(&zeros, align8(length) - length)
         return 0
 
-    cdef inline int add_record(self, const RecordHeader* record) except -1:
-        cdef uint64_t zeros = 0
-        self.records.append(record, record.length)
-        if record.length & 7:
-            self.records.append(&zeros, 8 - (record.length & 7))
+    cdef inline int add_record(self, LogFile file, const RecordHeader* record) except -1:
+        """Add a record of a file, which pads it with zeros."""
+        cdef uint64_t offset = <uint64_t>(<const uint8_t*>record - file.data)
+        cdef uint64_t length = align8(record.length)
+        self.length += length
         self.header.count += 1
+        if file.frames is not None:
+            self.end_run()
+            return self.records.append(record, length)
+        if file is not self.file or offset != self.run_end:
+            self.end_run()
+            self.file = file
+            self.run_begin = offset
+        self.run_end = offset + length
+        return 0
+
+    cdef int end_run(self) except -1:
+        """Make a part of the neighbours that were added last."""
+        cdef LogFile file = self.file
+        cdef uint64_t length = self.run_end - self.run_begin
+        if file is None:
+            return 0
+        self.file = None
+        if length < VIEWED_FROM:
+            self.records.append(file.data + self.run_begin, length)
+        else:
+            self.end_copies()
+            self.parts.append(file.memory_view(self.run_begin, length))
+        return 0
+
+    cdef int end_copies(self) except -1:
+        if self.records.length:
+            self.parts.append(PyBytes_FromStringAndSize(<char*>self.records.data, <Py_ssize_t>self.records.length))
+            self.records.length = 0
         return 0
 
     cdef int flush(self) except -1:
         """End the current frames."""
-        cdef bytes payload
-        cdef char* at
+        self.end_run()
         if self.entries.length:
-            payload = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(8 + self.entries.length))
-            at = PyBytes_AS_STRING(payload)
-            memcpy(at, &self.header.journal, 8)
-            memcpy(at + 8, self.entries.data, self.entries.length)
-            self.frames.append((FRAME_NAMES, payload))
+            self.frames.append((FRAME_NAMES, [
+                PyBytes_FromStringAndSize(<char*>&self.header.journal, 8),
+                PyBytes_FromStringAndSize(<char*>self.entries.data, <Py_ssize_t>self.entries.length),
+            ]))
             self.entries.length = 0
         if self.header.count:
-            payload = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(sizeof(DataHeader) + self.records.length))
-            at = PyBytes_AS_STRING(payload)
-            memcpy(at, &self.header, sizeof(DataHeader))
-            memcpy(at + sizeof(DataHeader), self.records.data, self.records.length)
-            self.frames.append((FRAME_DATA, payload))
-            self.records.length = 0
+            self.end_copies()
+            self.parts.insert(0, PyBytes_FromStringAndSize(<char*>&self.header, sizeof(DataHeader)))
+            self.frames.append((FRAME_DATA, self.parts))
+            self.parts = []
             self.header.count = 0
+            self.length = 0
         return 0
 
     cdef list take(self):

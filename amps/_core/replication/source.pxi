@@ -11,6 +11,9 @@
 #
 # Acknowledgements and their exceptions are in acknowledged.pxi.
 #
+# Records from `trusted_from` on were written while this process ran. The scan reads them soon after, from memory as the
+# core has written them, and does not check them: the sink checks every record that is sent.
+#
 # Invariants
 # - `scanned_position` rises after the publishers of the records before it are in the pending table.
 # - Records before `acked_position` are acknowledged, or do not go there. It never falls.
@@ -47,6 +50,31 @@ from amps._core.shm.memory cimport PendingTable
 
 from amps._core.journal.reader import read_file_header
 
+cdef extern from "platform.h" nogil:
+    void prefetch(const void* address)
+
+cdef uint64_t NOTHING_TRUSTED = <uint64_t>-1
+cdef uint64_t EVERYTHING = <uint64_t>-1  # `allowed` of a cursor without restrictions
+cdef enum:
+    RECORDS_AHEAD = 8
+    CACHE_LINE = 64
+
+
+cdef inline void prefetch_ahead(const RecordHeader* record) noexcept nogil:
+    """Have the header of a record to come loaded, if the records are of about the same length."""
+    prefetch(<const uint8_t*>record + RECORDS_AHEAD * align8(record.length))
+    prefetch(<const uint8_t*>record + RECORDS_AHEAD * align8(record.length) + CACHE_LINE)
+
+
+cdef int trust(LogCursor cursor, uint64_t trusted_from) except -1:
+    """From a log position on, read records as they are in memory."""
+    if cursor.position >= trusted_from and cursor.allowed != EVERYTHING:
+        cursor.verify = False
+        cursor.fetches = False
+        cursor.allowed = EVERYTHING
+        cursor.set_ready()
+    return 0
+
 
 cdef uint64_t NOT_KNOWN = <uint64_t>-1
 
@@ -59,7 +87,8 @@ cdef class SourceFlow:
     TopicEntry objects. It, and the names, know what is before it in its journal. table: the destination's pending
     table, which was begun anew; None: nothing waits for it. acked_position, acked_txid: where the acknowledgements of
     this instance had got to, 0 if that is not known. going_txid: no record before `acked_position` that goes there has
-    a higher transaction id; None: that is not known.
+    a higher transaction id; None: that is not known. trusted_from: log position from which on the scan does not verify
+    checksums.
     """
 
     cdef Rules rules
@@ -69,12 +98,12 @@ cdef class SourceFlow:
     cdef public uint64_t upgraded_at
     # the scan
     cdef LogCursor scanning
+    cdef uint64_t trusted_from
     cdef readonly uint64_t newest_time_ns      # log time of the last record that was scanned; 0: none
     cdef uint64_t last_going_txid              # of the scanned records that go there; NOT_KNOWN
     # sending
     cdef readonly bint connected
     cdef LogCursor sending         # None: the scan sends, or there is no connection
-    cdef bint filled               # the last call of `fill` ended before the limit, and the window is open
     cdef Outgoing out
     cdef uint64_t journal          # whose topics are in `sent_topics`
     cdef NumberMap sent_topics     # topic id -> 1
@@ -92,6 +121,7 @@ cdef class SourceFlow:
     cdef uint64_t cleared_position  # everything before it is acknowledged, or does not go there
     cdef uint64_t cleared_txid
     cdef LogCursor unacked
+    cdef Marks marks               # of pending records, for `unacked`
     cdef readonly uint64_t oldest_pending_time_ns  # log time of the record at `unacked`; 0: nothing is pending
     cdef readonly uint64_t acked_time_ns       # log time of the last record before `acked_position`; 0: none was read
     cdef readonly uint64_t settled             # rises when publishers may wait for less than before
@@ -99,7 +129,7 @@ cdef class SourceFlow:
 
     def __init__(
         self, Rules rules not None, LogCursor cursor not None, PendingTable table=None, uint64_t acked_position=0,
-        uint64_t acked_txid=0, going_txid=None,
+        uint64_t acked_txid=0, going_txid=None, uint64_t trusted_from=NOTHING_TRUSTED,
     ):
         self.rules = rules
         self.table = table
@@ -108,11 +138,11 @@ cdef class SourceFlow:
         self.scanning = cursor
         cursor.fetch()
         cursor.shows_structure = True
+        self.trusted_from = trusted_from
         self.newest_time_ns = 0
         self.last_going_txid = NOT_KNOWN if going_txid is None else going_txid
         self.connected = False
         self.sending = None
-        self.filled = False
         self.out = Outgoing()
         self.journal = 0
         self.sent_topics = NumberMap()
@@ -126,6 +156,7 @@ cdef class SourceFlow:
         self.cleared_position = acked_position
         self.cleared_txid = acked_txid
         self.unacked = None
+        self.marks = Marks()
         self.oldest_pending_time_ns = self.acked_time_ns = 0
         self.settled = 0
         self.release = None
@@ -187,19 +218,21 @@ cdef class SourceFlow:
 
     # --- the scan -------------------------------------------------------------------------------------
 
+    @property
+    def scans_by_sending(self):
+        """Whether `fill` scans what it sends. A `scan` then makes that two readings of the log."""
+        return self.connected and self.sending is None
+
     def scan(self, uint64_t limit, uint64_t bytes_max):
         """Scan about `bytes_max` bytes of the log up to `limit`, a durable watermark. True: the limit is reached.
 
-        While sending has caught up and the window is open, it leaves the rest of a `fill` to the next one. Raises
-        LogDamaged, LogRemoved.
+        Raises LogDamaged, LogRemoved.
         """
+        if self.scanning.position >= limit:
+            return True
         if self.connected and self.sending is None:
-            if self.scanning.position >= limit:
-                return True
-            if self.filled:
-                self.filled = False
-                return False
             self.sending = self.copy_of(self.scanning, True)
+            trust(self.sending, self.trusted_from)
         return self.run(self.scanning, limit, bytes_max, True, False)
 
     cdef LogCursor copy_of(self, LogCursor cursor, bint structure):
@@ -231,7 +264,6 @@ cdef class SourceFlow:
         else:
             self.sending = None  # the sink has every scanned record that goes there
         self.connected = True
-        self.filled = False
         self.out = Outgoing()
         self.journal = 0
         self.sent_topics.clear()
@@ -254,12 +286,12 @@ cdef class SourceFlow:
     def fill(self, uint64_t limit, uint64_t bytes_max):
         """Read about `bytes_max` bytes of the log up to `limit`, a durable watermark, and return the frames to send.
 
-        [(type, payload)] of NAMES and DATA frames, without the header of a frame. It ends when the window is used up.
+        [(type, [part])] of NAMES and DATA frames: the parts of the payload, bytes or views of journals. It ends when the
+        window is used up.
         Raises LogDamaged, LogRemoved.
         """
         cdef uint64_t begin = self.send_position()
-        cdef uint64_t left
-        cdef bint done
+        cdef uint64_t passed
         if not self.connected:
             return []
         if self.sending is not None:
@@ -267,9 +299,9 @@ cdef class SourceFlow:
             if self.sending.position >= self.scanning.position:
                 self.sending = None
         if self.sending is None:
-            left = self.scanning.position - begin
-            done = left < bytes_max and self.run(self.scanning, limit, bytes_max - left, True, True)
-            self.filled = not done and self.window_bytes > 0
+            passed = self.scanning.position - begin
+            if passed < bytes_max:
+                self.run(self.scanning, limit, bytes_max - passed, True, True)
         if self.vector is not None and self.send_position() >= self.vector_until:
             self.vector = None
         clear_sent(self)
@@ -279,11 +311,14 @@ cdef class SourceFlow:
         """Move a cursor through about `bytes_max` bytes. True: the limit is reached."""
         cdef const RecordHeader* record
         cdef uint64_t begin = cursor.position
+        if scans:
+            trust(cursor, self.trusted_from)
         begin_reading(cursor)
         while cursor.position - begin < bytes_max and (not sends or self.window_bytes > 0):
             record = next_record(cursor, limit)
             if record == NULL:
                 return True
+            prefetch_ahead(record)
             if record.kind == KIND_NAME:
                 learn_name(self.rules.names, record, cursor)
                 skip_record(cursor, record)
@@ -298,9 +333,9 @@ cdef class SourceFlow:
         self, LogCursor cursor, const RecordHeader* record, bint goes, bint scans, bint sends
     ) except -1:
         if scans:
-            self.newest_time_ns = record.timestamp_ns
             if goes:
                 self.note(cursor, record)
+            self.newest_time_ns = record.timestamp_ns
         if sends:
             if goes and not self.has_already(record):
                 self.send(cursor, record)
@@ -326,7 +361,8 @@ cdef class SourceFlow:
             record = <const RecordHeader*>(file.data + at)
             if (
                 end - at < RECORD_HEADER_BYTES or not record_parts_fit(record)
-                or align8(record.length) > end - at or record.kind >= KIND_TRANSACTION or not record_sound(record)
+                or align8(record.length) > end - at or record.kind >= KIND_TRANSACTION
+                or (cursor.verify and not record_sound(record))
             ):
                 raise LogDamaged(file.path, at, "a record of a transaction is damaged")
             goes = self.rules.goes(record, cursor)
@@ -339,15 +375,15 @@ cdef class SourceFlow:
             record = <const RecordHeader*>(file.data + at)
             if whole and at == offset + TRANSACTION_BYTES:
                 self.name_group(cursor, record, file.data + end)
-                self.out.add_record(transaction)
+                self.out.add_record(file, transaction)
                 self.window_bytes -= TRANSACTION_BYTES
             if whole:
-                self.put(record)
+                self.put(file, record)
                 self.passed_txid = record.txid
             else:
                 self.pass_record(cursor, record, self.rules.goes(record, cursor), False, True)
             at += align8(record.length)
-        if self.out.records.length >= BATCH:
+        if self.out.length >= BATCH:
             self.out.flush()
         cursor.position = file.start_position + end
         begin_reading(cursor)
@@ -368,7 +404,9 @@ cdef class SourceFlow:
         if self.unacked is None:
             self.unacked = self.copy_of(cursor, False)
             self.unacked.position = record.position
+            trust(self.unacked, self.trusted_from)
             self.oldest_pending_time_ns = record.timestamp_ns
+        self.marks.note(cursor.file, record, self.newest_time_ns)
         if self.table is not None:
             self.table.note(record.publisher_id, record.position, record.sequence, self.watermark())
         return 0
@@ -386,13 +424,13 @@ cdef class SourceFlow:
     cdef int send(self, LogCursor cursor, const RecordHeader* record) except -1:
         """Put a record into the current frame."""
         self.name(cursor, record)
-        self.put(record)
-        if self.out.records.length >= BATCH:
+        self.put(cursor.file, record)
+        if self.out.length >= BATCH:
             self.out.flush()
         return 0
 
-    cdef inline int put(self, const RecordHeader* record) except -1:
-        self.out.add_record(record)
+    cdef inline int put(self, LogFile file, const RecordHeader* record) except -1:
+        self.out.add_record(file, record)
         self.window_bytes -= <int64_t>align8(record.length)
         self.messages_out += 1
         self.bytes_out += align8(record.length)

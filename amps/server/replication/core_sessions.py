@@ -5,7 +5,7 @@ answers with the last transaction id of the upstream that is in the log. When th
 more of that session: the flow ends, and a new one begins from what the log has.
 
 All work is done in turns, as in the other processes. A turn reads the core's answers, lets what waited for the durable
-watermark go on, and tells `moved` that the log may have grown.
+watermark go on, and tells `moved` that the log may have grown. While the log grows fast, it rests after each.
 """
 
 import asyncio
@@ -34,6 +34,10 @@ from amps.server.shared.core_link import CoreLink
 
 SERIAL_MASK = 0xFFFFFFFF
 ROOM_POLL_S = 0.002
+BUSY_BYTES = 1 << 17
+"""Of the log, in one turn: written and synced bytes together."""
+REST_S = 0.002
+"""After a busy turn. A turn costs as much as many messages, and one for the messages of two milliseconds is enough."""
 
 
 def upstream_name(upstream: Identity, own: Identity) -> str:
@@ -79,6 +83,8 @@ class CoreSessions:
         self._serial = time.monotonic_ns() // 1000 & SERIAL_MASK
         self._scheduled = False
         self._stopped = False
+        self._seen = 0
+        self._rests_until_s = 0.0
         self.wants_durable = False
         """Whether a flow waits for the durable watermark."""
         self._loop: asyncio.AbstractEventLoop
@@ -187,10 +193,14 @@ class CoreSessions:
     # --- turns ----------------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Request a turn soon."""
+        """Request a turn soon: at once, or at the end of the rest after a busy one."""
         if not self._scheduled and not self._stopped:
             self._scheduled = True
-            self._loop.call_soon(self._turn)
+            rest_s = self._rests_until_s - self._loop.time()
+            if rest_s > 0:
+                self._loop.call_later(rest_s, self._turn)
+            else:
+                self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False
@@ -227,5 +237,15 @@ class CoreSessions:
         link.publish_pushed()
         if self.wants_durable or link.durable_awaited:
             link.ask_for_durable()
-        if not link.view.fall_asleep():
+        if self._was_busy():
+            # It stays awake, so that nobody spends time on waking it.
+            self._rests_until_s = self._loop.time() + REST_S
             self.schedule()
+        elif not link.view.fall_asleep():
+            self.schedule()
+
+    def _was_busy(self) -> bool:
+        """Whether the log has grown much since the last turn."""
+        view = self.link.view
+        before, self._seen = self._seen, view.journal_written + view.durable
+        return self._seen - before >= BUSY_BYTES

@@ -10,7 +10,7 @@ Invariants
 - The table of pending publishers is begun anew before `scanned` starts again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -30,6 +30,10 @@ from amps.server.shared.wake_ups import wake_transports
 
 SCAN_BYTES = 4 << 20
 """Of the log, in one step."""
+SENDING_S = 0.1
+"""A connection that sends nothing for so long is blocked, or the window is used up."""
+LEFT_BYTES_MAX = 64 << 20
+"""So much of the log is left to the connection at most."""
 
 
 @dataclass(slots=True)
@@ -73,6 +77,8 @@ class Destination:
         self._source_made = source_made
         self._rules = _digest(config)
         self._broken = ""
+        self._left_at = 0
+        self._left_s = 0.0
         mode, acked, upgraded_at, *_ = self._control.destination(index)
         self._mode: int = mode
         self._upgraded_at: int = upgraded_at
@@ -103,6 +109,7 @@ class Destination:
             self._acked_position,
             self._acked_txid,
             0 if self._acked_position == 0 else going_txid,
+            self._control.watermarks()[0],
         )
         self._counted = (0, 0)
         self._tell_source()
@@ -146,11 +153,12 @@ class Destination:
 
     # --- progress -------------------------------------------------------------------------------------------
 
-    def step(self, durable: int, log: EventLog) -> bool:
+    def step(self, durable: int, now_s: float, log: EventLog) -> bool:
         """Scan a part of the log, and publish what is known. Return whether there is more to do at once."""
         more = False
         try:
-            more = not self.source.scan(durable, SCAN_BYTES)
+            if not self.leaves_scan(durable, now_s):
+                more = not self.source.scan(durable, SCAN_BYTES)
             more |= not self.source.follow_acks(SCAN_BYTES)
             self._broken = ""
         except LOG_PROBLEMS as problem:
@@ -159,6 +167,18 @@ class Destination:
                 log.log("1E-0020", destination=self.config.label, reason=problem)
         self.publish()
         return more
+
+    def leaves_scan(self, durable: int, now_s: float) -> bool:
+        """Whether the scan is left to the connection, which scans as it sends. If it has not done so for a moment, or
+        is far behind, publishers of messages that do not go there must not wait for it. Call it again after SENDING_S.
+        """
+        source = self.source
+        left_bytes = durable - source.scanned_position
+        if not source.scans_by_sending or left_bytes <= 0 or left_bytes > LEFT_BYTES_MAX:
+            return False
+        if source.scanned_position != self._left_at:
+            self._left_at, self._left_s = source.scanned_position, now_s
+        return now_s - self._left_s < SENDING_S
 
     def acknowledge(self, acknowledged: TxidSet) -> None:
         """Take an acknowledgement. The next step goes on if there is much to do."""
@@ -241,6 +261,14 @@ class Destination:
     def is_configured_async(self) -> bool:
         """Whether it is never waited for."""
         return self._mode == MODE_ASYNC
+
+    def reading(self) -> Iterator[int]:
+        """Log positions at which its flow will continue soon; not what it reads once it has connected again."""
+        source = self.source
+        yield source.scanned_position
+        if self.connection is not None:
+            yield source.sent_position
+            yield source.acked_position
 
     def saved(self) -> SavedDestination:
         """What a restart should know."""

@@ -9,8 +9,7 @@ import importlib
 import json
 import struct
 import zlib
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import zstandard
@@ -21,8 +20,10 @@ STRANGER_FRAME_BYTES_MAX = 64 << 10
 """The same before the logon."""
 CONTROL_BYTES_MAX = 16 << 20
 """Longest JSON of a control frame; that of a CONFIG with many topics."""
-JOINED_BYTES = 4096
-"""Shorter pieces of what is received are joined."""
+SHORT_BYTES = 4096
+"""Read at once where a frame begins."""
+LONG_BYTES = 1 << 20
+"""The memory for long payloads that a connection keeps, at most."""
 COMPRESSED_BYTES_MIN = 512
 """Shorter payloads are sent as they are."""
 
@@ -79,6 +80,7 @@ FLAG_STREAM_1 = 2
 _FLAGS = FLAG_COMPRESSED | FLAG_STREAM_1
 
 Algorithm = Literal["zlib", "zstd", "lz4"]
+Buffer = bytes | memoryview
 _ALGORITHM_BYTES: Mapping[str, int] = {"zlib": 1, "zstd": 2, "lz4": 3}
 _COMPRESSION_HEAD = struct.Struct("<BI")
 _HEAD = struct.Struct(">IBB")
@@ -92,11 +94,14 @@ class ProtocolError(Exception):
 
 
 class Frame(NamedTuple):
-    """One frame as it was received, decompressed. `stream` is 0 or 1."""
+    """One frame as it was received, decompressed. `stream` is 0 or 1.
+
+    The payload of a DATA frame may be memory of the connection, which is used again after the frame.
+    """
 
     type: int
     stream: int
-    payload: bytes
+    payload: bytes | memoryview
 
     @property
     def name(self) -> str:
@@ -106,21 +111,22 @@ class Frame(NamedTuple):
 
 def encode(kind: int, payload: bytes = b"", stream: int = 0, compression: Algorithm | None = None) -> bytes:
     """One frame. With `compression`, the payload is compressed if that makes it shorter."""
-    return b"".join(encode_parts(kind, payload, stream, compression))
+    return b"".join(encode_parts(kind, (payload,), stream, compression))
 
 
 def encode_parts(
-    kind: int, payload: bytes, stream: int = 0, compression: Algorithm | None = None
-) -> tuple[bytes, bytes]:
-    """As `encode`, in two parts that follow each other: so a long payload need not be copied."""
+    kind: int, payload: Sequence[Buffer], stream: int = 0, compression: Algorithm | None = None
+) -> tuple[Buffer, ...]:
+    """As `encode`, for a payload in parts, and in parts: so a long payload need not be copied."""
     flags = FLAG_STREAM_1 if stream else 0
-    if compression is not None and len(payload) >= COMPRESSED_BYTES_MIN:
-        packed = _COMPRESSION_HEAD.pack(_ALGORITHM_BYTES[compression], len(payload)) + _compressed(
-            payload, compression
+    length = sum(map(len, payload))
+    if compression is not None and length >= COMPRESSED_BYTES_MIN:
+        packed = _COMPRESSION_HEAD.pack(_ALGORITHM_BYTES[compression], length) + _compressed(
+            b"".join(payload), compression
         )
-        if len(packed) < len(payload):
-            payload, flags = packed, flags | FLAG_COMPRESSED
-    return _HEAD.pack(len(payload) + 2, kind, flags), payload
+        if len(packed) < length:
+            payload, length, flags = (packed,), len(packed), flags | FLAG_COMPRESSED
+    return _HEAD.pack(length + 2, kind, flags), *payload
 
 
 def encode_json(kind: int, content: Mapping[str, Any], stream: int = 0) -> bytes:
@@ -134,74 +140,89 @@ def number(value: int) -> int | str:
 
 
 class Parser:
-    """Cuts the bytes of a connection into frames. `feed` bytes, then take frames with `next` until it returns None.
+    """Cuts the bytes of a connection into frames. Put bytes into `room`, say how many (`filled`), then take frames with
+    `next` until it returns None.
 
     `bytes_max` limits the length field of the next frames; the owner raises it after the logon.
+
+    A long payload is received where it stays: the system copies it there, and nobody else does. So that its records
+    are aligned, the memory begins with it. It grows as bytes arrive, so a length alone makes nothing large.
     """
 
     def __init__(self) -> None:
         self.bytes_max = STRANGER_FRAME_BYTES_MAX
-        self._pieces: deque[bytes] = deque()
+        self._short = bytearray(SHORT_BYTES)
+        """The head of the next frame, and what came with it: short frames, or the beginning of a long payload."""
         self._at = 0
-        """Offset in the first piece."""
-        self._held_bytes = 0
-        self._length = 0
-        """Length field of the next frame; 0: it was not read yet."""
+        self._end = 0
         self._head: tuple[int, int] | None = None
-        """Type and flags of the next frame, behind its length."""
+        """Type and flags of the frame whose payload is received into `_long`."""
+        self._long = bytearray()
+        self._long_end = 0
+        self._payload_bytes = 0
 
-    def feed(self, data: bytes) -> None:
-        """Append received bytes."""
-        pieces = self._pieces
-        if pieces and len(data) < JOINED_BYTES and len(pieces[-1]) < JOINED_BYTES:
-            # Many small pieces would take many times their length in memory.
-            pieces[-1] += data
+    def room(self) -> memoryview:
+        """The memory for the next bytes. The payload of the last frame is no longer valid from now on."""
+        if self._head is None:
+            if len(self._long) > LONG_BYTES:
+                self._long = bytearray()
+            if self._at:
+                left = self._short[self._at : self._end]
+                self._short[: len(left)] = left
+                self._at, self._end = 0, len(left)
+            return memoryview(self._short)[self._end :]
+        if self._long_end == len(self._long):
+            grown = bytearray(min(self._payload_bytes, max(2 * self._long_end, LONG_BYTES)))
+            grown[: self._long_end] = memoryview(self._long)[: self._long_end]
+            self._long = grown
+        return memoryview(self._long)[self._long_end : self._payload_bytes]
+
+    def filled(self, count: int) -> None:
+        """So many bytes are in the memory that `room` returned."""
+        if self._head is None:
+            self._end += count
         else:
-            pieces.append(data)
-        self._held_bytes += len(data)
+            self._long_end += count
 
     def next(self) -> Frame | None:
-        """The next frame, None if it is not complete. Raises ProtocolError."""
-        if not self._length:
-            if self._held_bytes < LENGTH_BYTES:
-                return None
-            self._length = int.from_bytes(self._take(LENGTH_BYTES), "big")
-            if self._length < 2 or self._length > self.bytes_max:
-                raise ProtocolError(f"a frame of {self._length} bytes, allowed are 2 to {self.bytes_max}")
+        """The next frame, None if it is not complete. The payload of a DATA frame is valid until the next call of
+        `room`. Raises ProtocolError.
+        """
         if self._head is None:
-            if self._held_bytes < HEAD_BYTES - LENGTH_BYTES:
+            if self._end - self._at < HEAD_BYTES:
                 return None
-            kind, flags = self._take(HEAD_BYTES - LENGTH_BYTES)
+            length, kind, flags = _HEAD.unpack_from(self._short, self._at)
+            if length < 2 or length > self.bytes_max:
+                raise ProtocolError(f"a frame of {length} bytes, allowed are 2 to {self.bytes_max}")
             if flags & ~_FLAGS:
                 raise ProtocolError(f"unknown flags {flags:02X} in a frame of type {kind:02X}")
+            self._at += HEAD_BYTES
+            self._payload_bytes = length - (HEAD_BYTES - LENGTH_BYTES)
+            there = min(self._end - self._at, self._payload_bytes)
+            begin = memoryview(self._short)[self._at : self._at + there]
+            self._at += there
+            if there == self._payload_bytes:
+                return _frame(kind, flags, bytes(begin), self.bytes_max)
             self._head = kind, flags
-        payload_bytes = self._length - (HEAD_BYTES - LENGTH_BYTES)
-        if self._held_bytes < payload_bytes:
+            if len(self._long) < min(self._payload_bytes, LONG_BYTES):
+                self._long = bytearray(min(self._payload_bytes, LONG_BYTES))
+            self._long[:there] = begin
+            self._long_end = there
+        if self._long_end < self._payload_bytes:
             return None
         kind, flags = self._head
-        payload = self._take(payload_bytes)
-        self._length, self._head = 0, None
-        if flags & FLAG_COMPRESSED:
-            if kind in (HELLO, HELLO_ACK):
-                raise ProtocolError("a compressed HELLO")
-            payload = decompressed(payload, self.bytes_max)
-        return Frame(kind, 1 if flags & FLAG_STREAM_1 else 0, payload)
+        self._head = None
+        payload = memoryview(self._long)[: self._payload_bytes]
+        return _frame(kind, flags, payload if kind == DATA else bytes(payload), self.bytes_max)
 
-    def _take(self, count: int) -> bytes:
-        """Remove so many bytes, which are there."""
-        parts: list[memoryview] = []
-        left = count
-        while left:
-            first = self._pieces[0]
-            part = memoryview(first)[self._at : self._at + left]
-            parts.append(part)
-            left -= len(part)
-            self._at += len(part)
-            if self._at == len(first):
-                self._pieces.popleft()
-                self._at = 0
-        self._held_bytes -= count
-        return b"".join(parts)
+
+def _frame(kind: int, flags: int, payload: bytes | memoryview, bytes_max: int) -> Frame:
+    """A received frame. Raises ProtocolError."""
+    if flags & FLAG_COMPRESSED:
+        if kind in (HELLO, HELLO_ACK):
+            raise ProtocolError("a compressed HELLO")
+        payload = decompressed(payload, bytes_max)
+    return Frame(kind, 1 if flags & FLAG_STREAM_1 else 0, payload)
 
 
 # --- compression ------------------------------------------------------------------------------------------------
@@ -230,7 +251,7 @@ def _compressed(payload: bytes, algorithm: Algorithm) -> bytes:
     return packed
 
 
-def decompressed(payload: bytes, bytes_max: int) -> bytes:
+def decompressed(payload: Buffer, bytes_max: int) -> bytes:
     """The plain payload. Raises ProtocolError if it is longer than `bytes_max`, or damaged."""
     if len(payload) < _COMPRESSION_HEAD.size:
         raise ProtocolError("a compressed payload without its head")
@@ -247,7 +268,7 @@ def decompressed(payload: bytes, bytes_max: int) -> bytes:
     return plain
 
 
-def _plain(algorithm: int, data: bytes, length: int) -> bytes:
+def _plain(algorithm: int, data: Buffer, length: int) -> bytes:
     if algorithm == 1:
         inflater = zlib.decompressobj()
         plain = inflater.decompress(data, length + 1)

@@ -171,6 +171,7 @@ class Incoming:
             around.access.paths,
             upstream=(self.upstream.name, self.upstream.epoch),
             cursor_at=around.access.cursor_before,
+            trusted_from=core.link.written(),
         )
         self._tracker.reach(last_txid, durable)
         answer = Content(await channel.expect(frames.RESUME_ACK))
@@ -299,6 +300,11 @@ class Incoming:
         """Acknowledge what can be acknowledged now: this instance stops."""
         self._ack_due_s = 0.0
         self.channel.link.wake()
+
+    @property
+    def scanned_position(self) -> int:
+        """Log position up to which it has followed the log; it has begun."""
+        return self._tracker.scanned_position
 
     @property
     def wants_durable(self) -> bool:

@@ -21,10 +21,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from amps.server.replication import frames, hello
-from amps.server.replication.frames import Content, Frame, ProtocolError
+from amps.server.replication.frames import Buffer, Content, Frame, ProtocolError
 from amps.server.replication.hello import Identity, Refused
 
-READ_BYTES = 1 << 18
 PING_AFTER_S = 5.0
 DEAD_AFTER_S = 15.0
 WATCH_S = 1.0
@@ -38,17 +37,17 @@ _LINK_FRAMES = frozenset({frames.CONFIG, frames.LINKSTATE, frames.XFER_REQ, fram
 
 
 class Reader(Protocol):
-    """The reading side of a connection, as asyncio.StreamReader."""
+    """The reading side of a connection."""
 
-    async def read(self, n: int) -> bytes:
-        """Up to n bytes; none at the end."""
+    async def read_into(self, room: memoryview) -> int:
+        """Wait for bytes, and store them. Returns how many; 0 at the end."""
 
 
 class Writer(Protocol):
     """The writing side of a connection, as asyncio.StreamWriter."""
 
-    def write(self, data: bytes) -> None:
-        """Send bytes, or buffer them."""
+    def write(self, data: Buffer) -> None:
+        """Send bytes, or buffer them. The memory of a view stays as it is."""
 
     async def drain(self) -> None:
         """Wait until little is buffered."""
@@ -65,7 +64,7 @@ class Channel:
         self.stream = stream
         self.handler: Callable[[Frame], Awaitable[None]] | None = None
         """Gets the frames of a running flow."""
-        self.produce: Callable[[], Iterable[bytes]] | None = None
+        self.produce: Callable[[], Iterable[Buffer]] | None = None
         """Returns frames to be sent, in parts, about a megabyte at most; none if there is nothing to send now."""
         self._inbox: Frame | None = None
         self._taken: asyncio.Future[None] | None = None
@@ -286,7 +285,7 @@ class Link:
                 await writer.drain()
                 await asyncio.sleep(0)  # drain need not wait, and others need the loop
 
-    def _put(self, frame: bytes) -> None:
+    def _put(self, frame: Buffer) -> None:
         self.bytes_out += len(frame)
         self._said_s = asyncio.get_running_loop().time()
         self._writer.write(frame)
@@ -298,14 +297,14 @@ class Link:
         parser = self._parser
         while self.end_reason is None:
             self._reading = True
-            data = await self._reader.read(READ_BYTES)
+            count = await self._reader.read_into(parser.room())
             self._heard_s = loop.time()
             self._reading = False
-            if not data:
+            if not count:
                 self.end(Refused(hello.LOST, "the other side closed the connection"), tell=False)
                 return
-            self.bytes_in += len(data)
-            parser.feed(data)
+            self.bytes_in += count
+            parser.filled(count)
             while self.end_reason is None and (frame := parser.next()) is not None:
                 await self._take(frame)
 

@@ -8,7 +8,7 @@ topics and names. Without an index, or with one of an earlier release, it begins
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from amps._core.expressions.machine import EvaluationContext, Filter
 from amps._core.journal.reader import LogCursor, LogDamaged, LogRemoved, LogUnreadable
@@ -22,6 +22,7 @@ from amps.server.eventlog import EventLog
 from amps.server.replication.hello import Identity
 from amps.server.runtime import Runtime
 from amps.server.shared.filters import FilterCompiler
+from amps.server.shared.journal_pages import JournalPages
 from amps.server.shared.journal_view import at_once, make_journal_view
 from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher, topic_predicate
@@ -53,6 +54,10 @@ class LogAccess:
         journal = make_journal_view(config, runtime, runtime.replication_index, self.topics.entry, log)
         assert journal is not None
         self.journal = journal
+        settings = config.transaction_log
+        self._pages: JournalPages | None = None
+        if settings is not None and settings.o_direct:
+            self._pages = JournalPages(journal, runtime.control, runtime.replication_index)
         self.paths: dict[int, bytes] = {}
         """Texts of the clients and paths that records of the log have, by name id."""
 
@@ -114,6 +119,11 @@ class LogAccess:
     def release_unused(self) -> None:
         """Close journals without readers."""
         self.journal.release_unused()
+
+    def release_pages(self, positions: Iterable[int]) -> None:
+        """Let the core release pages of the journal. `positions`: where flows of this process will read soon."""
+        if self._pages is not None:
+            self._pages.look(positions)
 
 
 def _entrance_before(index: IndexReader, position: int) -> int | None:

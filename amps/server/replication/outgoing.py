@@ -13,7 +13,7 @@ from amps._core.replication.stream import BATCH_BYTES, WINDOW_BYTES, StreamError
 from amps.server.eventlog import EventLog
 from amps.server.replication import frames, hello
 from amps.server.replication.destinations import Connection, Destination
-from amps.server.replication.frames import Algorithm, Content, Frame, ProtocolError, number
+from amps.server.replication.frames import Algorithm, Buffer, Content, Frame, ProtocolError, number
 from amps.server.replication.hello import Flow, Refused
 from amps.server.replication.instance_config import InstanceConfig
 from amps.server.replication.link import Channel, Link
@@ -192,13 +192,13 @@ class Outgoing:
 
     # --- while it runs --------------------------------------------------------------------------------------
 
-    def _produce(self) -> Iterable[bytes]:
+    def _produce(self) -> Iterable[Buffer]:
         destination, channel = self._destination, self._channel
         source = destination.source
         durable = self._around.durable()
         before = source.sent_position
         try:
-            made = [
+            made: list[Buffer] = [
                 part
                 for kind, payload in source.fill(durable, BATCH_BYTES)
                 for part in frames.encode_parts(kind, payload, channel.stream, self._compression)

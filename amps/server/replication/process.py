@@ -30,6 +30,7 @@ from amps.server.replication.gate import Gates
 from amps.server.replication.hello import Identity
 from amps.server.replication.replication import Replication
 from amps.server.runtime import Runtime
+from amps.server.shared.allocation import keep_chunk_memory
 from amps.server.shared.listeners import tls_context
 from amps.server.shared.replication_requests import ReplicationRequests
 from amps.version import VERSION
@@ -207,4 +208,5 @@ def run_replication(
     sockets: list[socket.socket],
 ) -> int:
     """The body of the replication process; returns its exit code."""
+    keep_chunk_memory()
     return ReplicationProcess(config, runtime, log, supervisor, sockets).run()

@@ -17,7 +17,7 @@ import os
 import random
 import ssl
 import traceback
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any
 
 from amps._core.replication.stream import SourceFlow
@@ -28,7 +28,7 @@ from amps.server.eventlog import EventLog
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
 from amps.server.replication import frames, hello
 from amps.server.replication.core_sessions import CoreSession, CoreSessions
-from amps.server.replication.destinations import Connection, Destination
+from amps.server.replication.destinations import SENDING_S, Connection, Destination
 from amps.server.replication.dialling import Connect, Dialler
 from amps.server.replication.frames import Content, Frame, ProtocolError
 from amps.server.replication.hello import Flow, Identity, Refused, check_identity, check_version
@@ -135,6 +135,7 @@ class Replication:
         self._reachability = Reachability(config.name, clock.time_ns())
         self._reachable: list[str] | None = None
         self._flood_at_s = 0.0
+        self._left: asyncio.TimerHandle | None = None
         self._transfers = Transfers(
             config, self._first_hops, self._send_transfer, self.core.pass_transfer_request
         )
@@ -237,11 +238,15 @@ class Replication:
         """The log may have grown, or something was acknowledged: let all flows go on."""
         link = self.core.link
         consumed, written, durable = link.consumed(), link.written(), link.durable()
+        now_s = asyncio.get_running_loop().time()
         more = False
         for destination in self.destinations:
-            more |= destination.step(durable, self.log)
+            more |= destination.step(durable, now_s, self.log)
+            if self._left is None and destination.leaves_scan(durable, now_s):
+                self._left = asyncio.get_running_loop().call_later(SENDING_S, self._look_at_left)
         for incoming in self._incoming:
             more |= incoming.step(consumed, written, durable)
+        self.access.release_pages(self._reading())
         for each in self.links:
             each.wake()
         self.core.wants_durable = any(each.connection is not None for each in self.destinations) or any(
@@ -249,6 +254,18 @@ class Replication:
         )
         if more:
             self.core.schedule()
+
+    def _look_at_left(self) -> None:
+        """See whether connections have scanned what was left to them."""
+        self._left = None
+        self.core.schedule()
+
+    def _reading(self) -> Iterator[int]:
+        """Log positions at which a flow will continue soon."""
+        for destination in self.destinations:
+            yield from destination.reading()
+        for incoming in self._incoming:
+            yield incoming.scanned_position
 
     def _tick(self) -> None:
         if self._stopping:

@@ -1,29 +1,32 @@
-"""The two sides of a connection, for a link: reading without copies, and writing with a limit.
+"""The two sides of a connection, for a link: reading into the memory of the reader, and writing with a limit.
 
-Received bytes are passed on in the pieces in which they came. asyncio's own StreamReader would collect them in one
-buffer and cut pieces out of it again: two copies of all records, in the process that is busiest.
+The system stores what is received where the reader wants it. asyncio's own StreamReader would collect it in a buffer
+and cut pieces out of it again: two copies of all records, in the process that is busiest.
 
 Invariants
-- No more than `BUFFER_BYTES` and one piece are held; then the other side has to wait.
+- The connection is read only while a reader waits. Otherwise the other side has to wait, soon.
 - What came before the end of a connection is read before the end.
 """
 
 import asyncio
-from collections import deque
 from typing import cast
 
-BUFFER_BYTES = 1 << 20
+EARLY_BYTES = 4096
+"""Room for what comes before the first reader."""
 
 
-class Stream(asyncio.Protocol):
+class Stream(asyncio.BufferedProtocol):
     """One connection: the Reader and the Writer of a link. It is made by the loop, with `transport`."""
 
     transport: asyncio.Transport
 
     def __init__(self) -> None:
-        self._pieces: deque[bytes] = deque()
-        self._held_bytes = 0
-        self._reading_paused = False
+        self._early = bytearray(EARLY_BYTES)
+        self._held = b""
+        """What came while no reader waited."""
+        self._room: memoryview | None = None
+        """The memory of the reader that waits."""
+        self._got = 0
         self._writing_paused = False
         self._lost = False
         self._ended = False
@@ -37,14 +40,18 @@ class Stream(asyncio.Protocol):
         """The connection is there."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's class is no asyncio.Transport
 
-    def data_received(self, data: bytes) -> None:
-        """Keep a piece until it is read."""
-        self._pieces.append(data)
-        self._held_bytes += len(data)
-        if self._held_bytes > BUFFER_BYTES and not self._reading_paused:
-            self._reading_paused = True
-            self.transport.pause_reading()
-        _wake(self._reader)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop is to store what it receives next."""
+        return memoryview(self._early) if self._room is None else self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes are there."""
+        self.transport.pause_reading()
+        if self._room is None:
+            self._held += self._early[:nbytes]
+        else:
+            self._got, self._room = nbytes, None
+            _wake(self._reader)
 
     def eof_received(self) -> bool:
         """The other side sends no more. The connection closes, as both sides end it together."""
@@ -70,30 +77,29 @@ class Stream(asyncio.Protocol):
 
     # --- the link's side ------------------------------------------------------------------------------------
 
-    async def read(self, n: int) -> bytes:
-        """The next piece, of about `n` bytes at most; none at the end. Raises OSError if the connection was lost."""
-        while not self._pieces:
-            if self._problem is not None:
-                raise self._problem
-            if self._ended:
-                return b""
+    async def read_into(self, room: memoryview) -> int:
+        """Wait for bytes, and store them. Returns how many; 0 at the end. Raises OSError if the connection was lost."""
+        if self._held:
+            count = min(len(room), len(self._held))
+            room[:count] = self._held[:count]
+            self._held = self._held[count:]
+            return count
+        if not self._ended:
+            self._got, self._room = 0, room
+            self.transport.resume_reading()
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader
             finally:
-                self._reader = None
-        piece = self._pieces.popleft()
-        if len(piece) > n:
-            self._pieces.appendleft(piece[n:])
-            piece = piece[:n]
-        self._held_bytes -= len(piece)
-        if self._reading_paused and self._held_bytes <= BUFFER_BYTES // 2:
-            self._reading_paused = False
-            self.transport.resume_reading()
-        return piece
+                self._reader = self._room = None
+            if self._got:
+                return self._got
+        if self._problem is not None:
+            raise self._problem
+        return 0
 
-    def write(self, data: bytes) -> None:
-        """Send bytes, or buffer them."""
+    def write(self, data: bytes | memoryview) -> None:
+        """Send bytes, or buffer them. The memory of a view must stay as it is until they are sent."""
         self.transport.write(data)
 
     async def drain(self) -> None:

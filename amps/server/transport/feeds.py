@@ -29,11 +29,11 @@ from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
+from amps.server.shared.journal_pages import JournalPages
 from amps.server.shared.journal_view import JournalView, make_journal_view
 from amps.server.shared.read_ahead import ReadAhead
 from amps.server.transport.bookmark_trail import BookmarkTrail
 from amps.server.transport.bookmarks import BookmarkRange
-from amps.server.transport.journal_pages import JournalPages
 from amps.server.transport.persisted_waits import PersistedWaits
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.searches import Search, Searches

@@ -1,8 +1,9 @@
 """When a worker has a turn, when it busy-polls, and when it sleeps.
 
 Received input, wake-ups and timers start turns. A turn that leaves work behind schedules the next one through the event
-loop, so that sockets are served in between. After the last turn the worker polls for a moment. Before it sleeps, it
-sets its sleep flag in shared memory and checks once more.
+loop, so that sockets are served in between. After the last turn the worker polls for a moment, if a client waits
+for messages. Before it sleeps, it sets its sleep flag in shared memory and checks once more. A worker without
+connections rests while the log moves.
 """
 
 import asyncio
@@ -15,26 +16,39 @@ from amps.server.runtime import WakeUp
 from amps.server.shared.core_link import CoreLink
 
 BUSY_POLL_NS = 100_000
+REST_S = 0.01
+"""Of a worker without connections, between turns while the log moves."""
 
 
 class Turns:
     """The turns of one worker."""
 
     def __init__(
-        self, core: CoreLink, wake_up: WakeUp, work: Callable[[], bool], failed: Callable[[str], None]
+        self,
+        core: CoreLink,
+        wake_up: WakeUp,
+        work: Callable[[], bool],
+        may_deliver: Callable[[], bool],
+        has_connections: Callable[[], bool],
+        failed: Callable[[str], None],
     ) -> None:
-        """`work` runs one turn, and returns True if there is more work at once. `failed` receives the traceback of a
-        turn that raised.
+        """`work` runs one turn, and returns True if there is more work at once. `may_deliver`: whether a
+        subscription here may get messages. `has_connections`: whether there is a connection at all. `failed` receives
+        the traceback of a turn that raised.
         """
         self._core = core
         self._wake_up = wake_up
         self._work = work
+        self._may_deliver = may_deliver
+        self._has_connections = has_connections
         self._failed = failed
         self._loop: asyncio.AbstractEventLoop
         self._scheduled = False
         self._running = False
         self._busy_polling = False
         self._busy_polls_until_ns = 0
+        self._resting: asyncio.TimerHandle | None = None
+        self._seen = 0
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Handle wake-ups from now on. After the first turn the worker sleeps, and the core wakes it."""
@@ -56,15 +70,15 @@ class Turns:
             self._core.view.wake()
             self._loop.call_soon(self._turn)
 
-    def pushed(self, output_waits: bool, may_wait: bool) -> None:
-        """Publish the pushed records after input was processed. `may_wait`: a subscription here may match them."""
+    def pushed(self, output_waits: bool) -> None:
+        """Publish the pushed records after input was processed."""
         published = self._core.publish_pushed()
         if self._running:
             return
         # The core's reaction starts a turn; only output needs a turn before.
         if output_waits:
             self.schedule()
-        elif published and may_wait:
+        elif published and self._may_deliver():
             self._busy_poll()
 
     def _busy_poll(self) -> None:
@@ -100,6 +114,9 @@ class Turns:
             self._turn()
 
     def _turn(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
         self._scheduled = False
         self._running = True
         try:
@@ -112,5 +129,23 @@ class Turns:
         if more or self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
-            return
-        self._busy_poll()
+        elif not self._has_connections():
+            self._rest()
+        elif self._may_deliver():
+            self._busy_poll()
+        elif not self._core.view.fall_asleep():
+            self.schedule()
+
+    def _rest(self) -> None:
+        """Without connections: sleep if the log stands still. Otherwise look again later, and stay awake until then, so
+        that nobody spends time on waking this worker for each move of the log.
+        """
+        view = self._core.view
+        before, self._seen = self._seen, view.journal_written + view.transient_written + view.durable
+        if before != self._seen or not view.fall_asleep():
+            self._resting = self._loop.call_later(REST_S, self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._resting = None
+        if not self._scheduled:
+            self._turn()

@@ -32,6 +32,7 @@ from amps.server.security import (
     make_authenticator,
     make_entitlement,
 )
+from amps.server.shared.allocation import keep_chunk_memory
 from amps.server.shared.core_link import CoreLink
 from amps.server.shared.filters import FilterCompiler
 from amps.server.shared.listeners import tls_context
@@ -40,7 +41,6 @@ from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher
 from amps.server.transport.accepting import Acceptor
 from amps.server.transport.ack_schedule import AckSchedule
-from amps.server.transport.allocation import keep_chunk_memory
 from amps.server.transport.connection import Connection, now_name_number
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED
 from amps.server.transport.feeds import Feeds
@@ -108,7 +108,14 @@ class Worker:
             channel, _ = runtime.transport_requests[index]
             self._subscription_list = SubscriptionList(channel, self._connections.values)
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
-        self.turns = Turns(self.core, runtime.transport_wake_ups[index], self._work, self._failed)
+        self.turns = Turns(
+            self.core,
+            runtime.transport_wake_ups[index],
+            self._work,
+            lambda: self.feeds.has_live or self.queues.has_subscriptions,
+            lambda: bool(self._connections),
+            self._failed,
+        )
         self.persisted = PersistedWaits(self.core, make_destinations(config, runtime), self.schedule)
         self.ack_schedule = AckSchedule(self.core, self.persisted, self.schedule, self.clock)
         self.transacting: dict[TransactionAnswers, None] = {}
@@ -338,7 +345,7 @@ class Worker:
 
     def input_taken(self) -> None:
         """Publish the records of a connection's processed input, and request a turn if one is due."""
-        self.turns.pushed(bool(self.dirty), self.feeds.has_live or self.queues.has_subscriptions)
+        self.turns.pushed(bool(self.dirty))
 
     def _work(self) -> bool:
         """Run one turn. True: there is more work to do at once."""

@@ -17,7 +17,7 @@ from amps._core.replication.stream import (
     StreamError,
     TxidSet,
 )
-from tests.support.streams import GrowingLog, Logged, ack_payload, records_in, topic_table
+from tests.support.streams import GrowingLog, Logged, ack_payload, records_in, topic_table, whole
 
 ALL = 1 << 60
 UPSTREAM = 4711
@@ -84,6 +84,8 @@ def test_a_malformed_acknowledgement_is_refused(payload: bytes) -> None:
 
 # --- the tracker ------------------------------------------------------------------------------------------
 
+PEER = ("U", "1")
+"""Name and epoch of the upstream."""
 TOPICS = ("x", "a", "b", "ab")
 """`a` goes to the first destination, `b` to the third one; nobody waits for the second one, which is async."""
 
@@ -95,18 +97,34 @@ class World:
         self.log = GrowingLog(directory, 1 << 16)
         self.topics = topic_table()
         self.names: dict[int, bytes] = {}
+        self.begun_at: list[int] = []
+        """Log positions at which the tracker began to read again."""
         self.flows: list[SourceFlow | None] = [self._flow("a"), None, self._flow("b")]
         self.acked: list[set[int]] = [set(), set()]
         self.sent: list[set[int]] = [set(), set()]
-        self.tracker = OnwardTracker(
-            self.log.cursor(self.topics), UPSTREAM, self.flows, self.names, 0, waiting_max
-        )
+        self.tracker = self.track(0, waiting_max)
         self.upstream_txid = 0
         self.reached = 0
 
-    def _flow(self, letter: str) -> SourceFlow:
+    def track(self, acked_txid: int = 0, waiting_max: int = 1 << 18) -> OnwardTracker:
+        return OnwardTracker(
+            self.log.cursor(self.topics),
+            UPSTREAM,
+            self.flows,
+            self.names,
+            acked_txid,
+            waiting_max,
+            PEER,
+            self._cursor_before,
+        )
+
+    def _cursor_before(self, position: int) -> LogCursor:
+        self.begun_at.append(position)
+        return self.log.cursor(self.topics, position // self.log.file_bytes + 1)
+
+    def _flow(self, letter: str, peer: tuple[str, str] | None = None) -> SourceFlow:
         rules = Rules(
-            lambda topic, kind: letter in topic, lambda group: True, self.names, (letter.upper(), "1")
+            lambda topic, kind: letter in topic, lambda group: True, self.names, peer or (letter.upper(), "1")
         )
         flow = SourceFlow(rules, self.log.cursor(self.topics))
         flow.waits = True
@@ -125,7 +143,7 @@ class World:
         """The destination acknowledges what was sent, except records whose number is late."""
         flow = self.flows[2 * number]
         assert flow is not None
-        frames = flow.fill(self.log.position, ALL)
+        frames = whole(flow.fill(self.log.position, ALL))
         self.sent[number] |= {one.txid for one in records_in(frames)}
         sent = sorted(self.sent[number])
         if sent:
@@ -230,7 +248,7 @@ def test_records_before_a_known_acknowledgement_are_not_followed(tmp_path: Path)
     world = World(tmp_path)
     for _ in range(4):
         world.append("a", 1)
-    tracker = OnwardTracker(world.log.cursor(world.topics), UPSTREAM, world.flows, world.names, 2)
+    tracker = world.track(2)
     assert tracker.acknowledged() == TxidSet(2)
     tracker.reach(4, world.log.position)
     tracker.scan(world.log.position, ALL)
@@ -249,7 +267,7 @@ def test_many_exceptions_become_few(tmp_path: Path) -> None:
     """Neighbours are joined from 1024 exceptions on; there is no gap between those, so nothing else is excepted."""
     world = World(tmp_path)
     world.log = GrowingLog(tmp_path / "many", 4 << 20)
-    tracker = OnwardTracker(world.log.cursor(world.topics), UPSTREAM, world.flows, world.names)
+    tracker = world.track()
     for number in range(3000):
         world.append("x" if number == 1500 else "a", 2)
     tracker.reach(world.upstream_txid, world.log.position)
@@ -257,10 +275,46 @@ def test_many_exceptions_become_few(tmp_path: Path) -> None:
     assert tracker.acknowledged() == TxidSet(6000, [(2, 3000), (3004, 6000)])
 
 
+def test_the_log_is_passed_over_while_records_can_only_go_back(tmp_path: Path) -> None:
+    """replication.md §24.7: a record waits for the destinations to which it goes on, and none goes back (§9.4)."""
+    world = World(tmp_path)
+    world.flows[:] = [world._flow("a", PEER), None]
+    world.append("a", 1)
+    world.log.rotate()
+    world.append("a", 1)
+    world.tracker.reach(2, world.log.position)
+    assert world.tracker.scan(world.log.position, 1)
+    assert world.tracker.scanned_position == world.log.position
+    assert world.tracker.acknowledged() == TxidSet(2)
+    assert not world.begun_at
+    # Another instance is at the end of the destination now.
+    passed = world.log.position
+    world.flows[0] = world._flow("a", (PEER[0], "2"))
+    world.append("a", 1)
+    world.tracker.reach(3, world.log.position)
+    while not world.tracker.scan(world.log.position, 200):
+        pass
+    assert world.begun_at == [passed]
+    assert world.tracker.acknowledged() == TxidSet(3, [(3, 3)])
+    assert world.tracker.scanned_position == world.log.position
+
+
+def test_a_position_that_was_passed_over_never_goes_back(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.flows[:] = []
+    world.append("a", 1)
+    first = world.log.position
+    world.append("a", 1)
+    assert world.tracker.scan(world.log.position, ALL)
+    assert world.tracker.scan(first, ALL)
+    assert world.tracker.scanned_position == world.log.position
+
+
 def test_a_tracker_takes_64_destinations(tmp_path: Path) -> None:
     world = World(tmp_path)
+    world.flows = [None] * 65
     with pytest.raises(ValueError, match="64"):
-        OnwardTracker(world.log.cursor(world.topics), UPSTREAM, [None] * 65, world.names)
+        world.track()
 
 
 def test_an_upgraded_destination_is_not_waited_for_before_the_upgrade(tmp_path: Path) -> None:
@@ -299,7 +353,7 @@ def test_runs_with_a_settled_record_between_them_are_not_joined(tmp_path: Path) 
     world = World(tmp_path)
     world.log = GrowingLog(tmp_path / "many", 8 << 20)
     world.flows[0], world.flows[2] = world._flow("a"), world._flow("b")
-    tracker = OnwardTracker(world.log.cursor(world.topics), UPSTREAM, world.flows, world.names)
+    tracker = world.track()
     for number in range(3000):
         world.append("b" if number == 1500 else "a", 2)
     tracker.reach(world.upstream_txid, world.log.position)

@@ -30,6 +30,7 @@ from tests.support.streams import (
     names_of,
     records_in,
     topic_table,
+    whole,
 )
 
 ALL = 1 << 60
@@ -64,9 +65,9 @@ def connect(flow: SourceFlow, log: GrowingLog, start: int = 0, vector: bytes = b
 
 
 def send_all(flow: SourceFlow, log: GrowingLog, step: int = ALL) -> list[tuple[int, bytes]]:
-    frames = []
+    frames: list[tuple[int, bytes]] = []
     while flow.sent_position < log.position:
-        frames += flow.fill(log.position, step)
+        frames += whole(flow.fill(log.position, step))
     return frames
 
 
@@ -198,7 +199,7 @@ def test_the_window_stops_the_source_and_credit_lets_it_go_on(tmp_path: Path) ->
         log.append("p", number + 1)
     flow = flow_over(log)
     connect(flow, log, window=200)
-    assert len(records_in(flow.fill(log.position, ALL))) == 3  # 80 bytes each: the third one uses it up
+    assert len(records_in(whole(flow.fill(log.position, ALL)))) == 3  # 80 bytes each: the third one uses it up
     assert flow.fill(log.position, ALL) == []
     assert flow.window == -40
     assert flow.scan(log.position, ALL)
@@ -206,22 +207,67 @@ def test_the_window_stops_the_source_and_credit_lets_it_go_on(tmp_path: Path) ->
     flow.credit(40)
     assert flow.fill(log.position, ALL) == []
     flow.credit(10**6)
-    assert [one.txid for one in records_in(flow.fill(log.position, ALL))] == list(range(4, 21))
+    assert [one.txid for one in records_in(whole(flow.fill(log.position, ALL)))] == list(range(4, 21))
     assert flow.sent_position == log.position
 
 
-def test_the_scan_leaves_the_rest_of_a_fill_to_the_next_one(tmp_path: Path) -> None:
+def test_a_scan_goes_on_without_the_connection(tmp_path: Path) -> None:
+    """The owner leaves the scan to `fill` while the connection takes records: one reading instead of two."""
     log = GrowingLog(tmp_path)
     for number in range(20):
         log.append("p", number + 1)
     flow = flow_over(log)
+    assert not flow.scans_by_sending
     connect(flow, log)
-    assert len(records_in(flow.fill(log.position, 400))) < 20
+    assert flow.scans_by_sending
+    assert len(records_in(whole(flow.fill(log.position, 400)))) < 20
     before = flow.scanned_position
-    assert not flow.scan(log.position, ALL)
-    assert flow.scanned_position == before == flow.sent_position
-    assert flow.scan(log.position, ALL)  # `fill` was not called again, perhaps for a blocked socket
+    assert flow.scans_by_sending
+    assert flow.scan(log.position, ALL)  # the socket is blocked
+    assert not flow.scans_by_sending
     assert flow.scanned_position == log.position > flow.sent_position == before
+    send_all(flow, log)
+    assert flow.scans_by_sending
+    assert flow.messages_out == 20
+    flow.end()
+    assert not flow.scans_by_sending
+
+
+def test_neighbours_in_a_journal_are_sent_without_a_copy(tmp_path: Path) -> None:
+    """Parts of a payload are views of the journal, except for short runs; every record is there, once and in order."""
+    log = GrowingLog(tmp_path, 1 << 20)
+    for number in range(300):
+        log.append("p", number + 1, "other" if number in (100, 102, 104) else "t", payload=bytes([number % 250]) * 100)
+    flow = flow_over(log)
+    connect(flow, log)
+    frames = flow.fill(log.position, ALL)
+    (parts,) = [parts for kind, parts in frames if kind == FRAME_DATA]
+    views = [part for part in parts if isinstance(part, memoryview)]
+    assert len(views) == 2
+    assert sum(map(len, parts)) - sum(map(len, views)) < 1000
+    assert [one.raw for one in records_in(whole(frames))] == [one.raw for one in log.records if goes(one)]
+
+
+def test_records_written_meanwhile_are_sent_as_they_are_in_memory(tmp_path: Path) -> None:
+    """The sink checks them (`test_replication_sink.py`); earlier ones are checked here, too."""
+    log = GrowingLog(tmp_path)
+    log.append("p", 1)
+    trusted_from = log.position
+    records = [log.append("p", number, payload=b"abc") for number in (2, 3)]
+    flow = SourceFlow(rules(), log.cursor(topic_table()), trusted_from=trusted_from)
+    assert flow.scan(trusted_from, ALL)
+    connect(flow, log, 1)
+    damage(log, records[1])
+    assert [one.txid for one in records_in(whole(flow.fill(log.position, ALL)))] == [2, 3]
+    flow = SourceFlow(rules(), log.cursor(topic_table()), trusted_from=log.position)
+    with pytest.raises(LogDamaged, match="checksum"):
+        flow.scan(log.position, ALL)
+
+
+def damage(log: GrowingLog, record: Logged) -> None:
+    with log.path(1).open("r+b") as file:
+        file.seek(record.parts.position + 82)
+        file.write(b"x")
 
 
 def test_nothing_at_or_behind_the_limit_is_sent(tmp_path: Path) -> None:
@@ -230,14 +276,14 @@ def test_nothing_at_or_behind_the_limit_is_sent(tmp_path: Path) -> None:
     records = [log.append("p", number + 1) for number in range(5)]
     flow = flow_over(log)
     connect(flow, log)
-    assert [one.txid for one in records_in(flow.fill(records[3].parts.position, ALL))] == [1, 2, 3]
+    assert [one.txid for one in records_in(whole(flow.fill(records[3].parts.position, ALL)))] == [1, 2, 3]
     assert flow.scanned_position == records[3].parts.position
 
 
-def test_batches_are_of_about_a_megabyte(tmp_path: Path) -> None:
+def test_batches_are_of_about_half_a_megabyte(tmp_path: Path) -> None:
     log = GrowingLog(tmp_path, 8 << 20)
     for number in range(5):
-        log.append("p", number + 1, payload=bytes(600_000))
+        log.append("p", number + 1, payload=bytes(300_000))
     flow = flow_over(log)
     connect(flow, log)
     frames = [payload for kind, payload in send_all(flow, log) if kind == FRAME_DATA]
@@ -247,9 +293,7 @@ def test_batches_are_of_about_a_megabyte(tmp_path: Path) -> None:
 def test_damage_is_reported_and_never_sent(tmp_path: Path) -> None:
     log = GrowingLog(tmp_path)
     records = [log.append("p", number + 1, payload=b"abc") for number in range(3)]
-    with log.path(1).open("r+b") as file:
-        file.seek(records[1].parts.position + 82)
-        file.write(b"x")
+    damage(log, records[1])
     flow = flow_over(log)
     connect(flow, log)
     with pytest.raises(LogDamaged, match="checksum"):
@@ -343,7 +387,7 @@ def test_watermark_and_pending_publishers_follow_acknowledgements_with_exception
         elif verb == "fill":
             sent |= {
                 one.txid
-                for one in records_in(flow.fill(log.position, argument))
+                for one in records_in(whole(flow.fill(log.position, argument)))
                 if one.kind != KIND_TRANSACTION
             }
         elif verb == "ack" and flow.connected and sent:
@@ -618,7 +662,7 @@ def test_a_sink_that_has_all_that_goes_there_needs_no_second_reading(tmp_path: P
     connect(flow, log, 3)
     assert flow.sent_position == log.position
     added = log.append("p", 4)
-    assert [one.raw for one in records_in(flow.fill(log.position, ALL))] == [added.raw]
+    assert [one.raw for one in records_in(whole(flow.fill(log.position, ALL)))] == [added.raw]
     flow.end()
     connect(flow, log, 3)
     assert flow.sent_position < log.position

@@ -11,7 +11,7 @@ from amps.server.replication import frames, incoming
 from amps.server.replication.frames import Frame
 from amps.server.replication.hello import Flow, Identity
 from amps.server.replication.incoming import Incoming
-from tests.support.streams import GrowingLog
+from tests.support.streams import GrowingLog, whole
 from tests.unit.core.test_replication_sink import Core, popped
 from tests.unit.core.test_replication_source import connect, flow_over
 
@@ -42,7 +42,7 @@ async def _credit_of_small_frames(log: GrowingLog, monkeypatch: Any) -> tuple[in
     connect(source, log)
     granted = 0
     while source.sent_position < log.position:
-        for kind, payload in source.fill(log.position, SMALL_FRAME_BYTES):
+        for kind, payload in whole(source.fill(log.position, SMALL_FRAME_BYTES)):
             await sink._take(Frame(kind, 0, payload))
         popped(core)
         for made in sink._produce():

@@ -6,13 +6,23 @@ import sys
 import zlib
 from typing import Any
 
+import numpy as np
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from amps.server.replication import frames
-from amps.server.replication.frames import Content, Frame, Parser, ProtocolError
+from amps.server.replication.frames import (
+    HEAD_BYTES,
+    LONG_BYTES,
+    SHORT_BYTES,
+    Content,
+    Frame,
+    Parser,
+    ProtocolError,
+)
+from tests.support.memory_link import received
 
 
 def _parsed(data: bytes, step: int = 1 << 20, bytes_max: int = frames.FRAME_BYTES_MAX) -> list[Frame]:
@@ -20,9 +30,7 @@ def _parsed(data: bytes, step: int = 1 << 20, bytes_max: int = frames.FRAME_BYTE
     parser.bytes_max = bytes_max
     found: list[Frame] = []
     for at in range(0, len(data), step):
-        parser.feed(data[at : at + step])
-        while (frame := parser.next()) is not None:
-            found.append(frame)
+        found += received(parser, data[at : at + step])
     return found
 
 
@@ -60,9 +68,54 @@ def test_a_compressed_frame_is_shorter_and_says_so() -> None:
 @pytest.mark.parametrize("length", [0, 1, frames.STRANGER_FRAME_BYTES_MAX + 1, 0xFFFFFFFF])
 def test_a_wrong_length_is_refused_before_the_payload_arrives(length: int) -> None:
     parser = Parser()
-    parser.feed(struct.pack(">IBB", length, frames.HELLO, 0))
     with pytest.raises(ProtocolError, match="bytes"):
-        parser.next()
+        received(parser, struct.pack(">IBB", length, frames.HELLO, 0))
+
+
+def test_a_length_alone_takes_little_memory() -> None:
+    """An authenticated instance may announce 256 MiB; the memory grows with what arrives, and is given back."""
+    parser = Parser()
+    parser.bytes_max = frames.FRAME_BYTES_MAX
+    assert received(parser, struct.pack(">IBB", frames.FRAME_BYTES_MAX, frames.DATA, 0)) == []
+    assert len(parser.room()) <= LONG_BYTES
+    parser = Parser()
+    parser.bytes_max = frames.FRAME_BYTES_MAX
+    payload = bytes(range(256)) * (5 * LONG_BYTES // 256)
+    sent = frames.encode(frames.DATA, payload)
+    assert received(parser, sent[: 2 * LONG_BYTES]) == []
+    assert len(parser.room()) <= 2 * LONG_BYTES
+    assert received(parser, sent[2 * LONG_BYTES :]) == [Frame(frames.DATA, 0, payload)]
+    parser.room()
+    assert len(parser._long) <= LONG_BYTES
+
+
+def test_a_stranger_that_sends_byte_by_byte_takes_the_memory_of_its_frame() -> None:
+    parser = Parser()
+    frame = frames.encode(frames.PING, bytes(20_000))
+    assert _parsed(frame, 1) == [Frame(frames.PING, 0, bytes(20_000))]
+    received(parser, frame[:-1])
+    assert len(parser._short) + len(parser._long) < 2 * len(frame)
+
+
+def test_a_long_payload_of_records_is_received_where_it_stays() -> None:
+    """The sink requires memory at a multiple of 8. The same memory serves the next frame."""
+    parser = Parser()
+    parser.bytes_max = frames.FRAME_BYTES_MAX
+    addresses = set()
+    for length in (SHORT_BYTES, 3 * SHORT_BYTES, 2 * SHORT_BYTES):
+        sent = frames.encode(frames.DATA, bytes(length))
+        while (frame := parser.next()) is None:
+            room = parser.room()
+            count = min(len(room), len(sent), 1000)
+            room[:count], sent = sent[:count], sent[count:]
+            parser.filled(count)
+        assert isinstance(frame.payload, memoryview)
+        addresses.add(np.frombuffer(frame.payload, np.uint8).ctypes.data)
+        assert not sent
+    assert not any(address % 8 for address in addresses)
+    assert len(addresses) < 3
+    short = frames.encode(frames.DATA, bytes(SHORT_BYTES - HEAD_BYTES))
+    assert received(parser, short) == [Frame(frames.DATA, 0, bytes(SHORT_BYTES - HEAD_BYTES))]
 
 
 def test_unknown_flags_and_a_compressed_hello_are_refused() -> None:

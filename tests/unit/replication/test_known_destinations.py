@@ -37,7 +37,9 @@ class Instance:
 
     def destination(self, saved: SavedDestination, config: DestinationConfig = CONFIG) -> Destination:
         control = SimpleNamespace(
-            destination=lambda index: (MODE_ASYNC, self.control_acked, 0), set_destination=lambda *values: False
+            destination=lambda index: (MODE_ASYNC, self.control_acked, 0),
+            set_destination=lambda *values: False,
+            watermarks=lambda: (self.log.position, 0, 0, 0),
         )
         nothing = SimpleNamespace(begin=lambda now: None)
         runtime = SimpleNamespace(

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from amps.server.transport.allocation import KEEP_BYTES, LARGE_BYTES
+from amps.server.shared.allocation import KEEP_BYTES, LARGE_BYTES
 from tests.support.server import package_path
 
 CHUNK_BYTES = 128 << 10
@@ -15,7 +15,7 @@ TURNS = 200
 
 PROGRAM = f"""
 import resource, sys
-from amps.server.transport.allocation import keep_chunk_memory
+from amps.server.shared.allocation import keep_chunk_memory
 if sys.argv[1] == "kept":
     keep_chunk_memory()
 def turn():

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from amps._core.shm.memory import ControlPage
+from amps.server.shared.journal_pages import STEP_BYTES, JournalPages
 from amps.server.transport.feeds import Feeds
-from amps.server.transport.journal_pages import STEP_BYTES, JournalPages
 from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
 
 INDEX = 3

@@ -12,6 +12,7 @@ import pytest
 from amps._core.replication.stream import TxidSet
 from amps.server.replication import frames
 from amps.server.replication.incoming import Incoming
+from tests.support.memory_link import received
 
 
 class Loop:
@@ -66,12 +67,8 @@ class Sink:
         self.incoming.step(0, 0, 0)
 
     def sent(self) -> list[int]:
-        parser = frames.Parser()
-        parser.feed(b"".join(self.incoming._produce()))
-        found = []
-        while (frame := parser.next()) is not None:
-            found.append(TxidSet.from_payload(frame.payload).through)
-        return found
+        sent = received(frames.Parser(), b"".join(self.incoming._produce()))
+        return [TxidSet.from_payload(frame.payload).through for frame in sent]
 
 
 @pytest.fixture

@@ -2,13 +2,24 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from amps.server.transport import turns as module
-from amps.server.transport.turns import BUSY_POLL_NS, Turns
+from amps.server.transport.turns import BUSY_POLL_NS, REST_S, Turns
+
+
+@dataclass
+class Timer:
+    delay_s: float
+    call: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
 
 
 class Loop:
@@ -16,6 +27,11 @@ class Loop:
 
     def __init__(self) -> None:
         self.calls: deque[Callable[[], None]] = deque()
+        self.later: list[Timer] = []
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> "Timer":
+        self.later.append(Timer(delay_s, call))
+        return self.later[-1]
 
     def call_soon(self, call: Callable[[], None]) -> None:
         self.calls.append(call)
@@ -36,14 +52,30 @@ class Harness:
         self.changed = False
         self.published = True
         self.more = False
+        self.may_deliver = True
+        self.has_connections = True
         self.turns_had = 0
         self.loop = Loop()
         self.failures: list[str] = []
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: self.now_ns))
-        view = SimpleNamespace(moved=lambda: self.changed, wake=self._wake, fall_asleep=self._fall_asleep)
-        core: Any = SimpleNamespace(view=view, publish_pushed=lambda: self.published)
+        self.view = SimpleNamespace(
+            moved=lambda: self.changed,
+            wake=self._wake,
+            fall_asleep=self._fall_asleep,
+            journal_written=0,
+            transient_written=0,
+            durable=0,
+        )
+        core: Any = SimpleNamespace(view=self.view, publish_pushed=lambda: self.published)
         wake_up: Any = SimpleNamespace(fd=0, clear=lambda: None)
-        self.turns = Turns(core, wake_up, self._work, self.failures.append)
+        self.turns = Turns(
+            core,
+            wake_up,
+            self._work,
+            lambda: self.may_deliver,
+            lambda: self.has_connections,
+            self.failures.append,
+        )
         loop: Any = self.loop
         self.turns.begin(loop)
         self.loop.step()
@@ -80,7 +112,7 @@ def test_turns_polls_for_the_core_and_the_sockets(harness: Harness) -> None:
 
     The core need not send a wake-up, and the event loop runs in between.
     """
-    harness.turns.pushed(False, True)
+    harness.turns.pushed(False)
     for _ in range(5):
         harness.loop.step()
         assert len(harness.loop.calls) == 1
@@ -95,9 +127,9 @@ def test_turns_polls_for_the_core_and_the_sockets(harness: Harness) -> None:
 
 
 def test_turns_more_input_lengthens_it_and_does_not_double_it(harness: Harness) -> None:
-    harness.turns.pushed(False, True)
+    harness.turns.pushed(False)
     harness.now_ns += BUSY_POLL_NS - 1
-    harness.turns.pushed(False, True)
+    harness.turns.pushed(False)
     assert len(harness.loop.calls) == 1
     harness.now_ns += BUSY_POLL_NS - 1
     harness.loop.step()
@@ -108,19 +140,20 @@ def test_turns_more_input_lengthens_it_and_does_not_double_it(harness: Harness) 
     assert not harness.loop.calls
 
 
-@pytest.mark.parametrize(("published", "may_wait"), [(False, True), (True, False)])
+@pytest.mark.parametrize(("published", "may_deliver"), [(False, True), (True, False)])
 def test_turns_sleeps_on_when_no_answer_is_expected(
-    harness: Harness, published: bool, may_wait: bool
+    harness: Harness, published: bool, may_deliver: bool
 ) -> None:
     harness.published = published
-    harness.turns.pushed(False, may_wait)
+    harness.may_deliver = may_deliver
+    harness.turns.pushed(False)
     assert harness.asleep
     assert not harness.loop.calls
 
 
 def test_turns_waiting_output_gets_a_turn_at_once(harness: Harness) -> None:
-    harness.turns.pushed(False, True)
-    harness.turns.pushed(True, True)
+    harness.turns.pushed(False)
+    harness.turns.pushed(True)
     while harness.loop.calls and not harness.turns_had:
         harness.loop.step()
     assert harness.turns_had == 1
@@ -129,7 +162,7 @@ def test_turns_waiting_output_gets_a_turn_at_once(harness: Harness) -> None:
 
 
 def test_turns_events_while_it_falls_asleep_are_not_missed(harness: Harness) -> None:
-    harness.turns.pushed(False, True)
+    harness.turns.pushed(False)
     harness.now_ns += BUSY_POLL_NS
     harness.turns._core.view.moved = lambda: False  # type: ignore[method-assign]
     harness.changed = True
@@ -155,6 +188,60 @@ def test_turns_a_wake_up_brings_one(harness: Harness) -> None:
     harness.loop.woken()
     assert harness.turns_had == 1
     harness.sleep()
+
+
+def test_turns_a_worker_without_subscriptions_sleeps_at_once(harness: Harness) -> None:
+    """Acknowledgements wait for a sync, which takes longer than polling. So it would take time from other processes."""
+    harness.may_deliver = False
+    harness.turns.schedule()
+    harness.loop.step()
+    assert harness.asleep
+    assert not harness.loop.calls
+    harness.more = True
+    harness.turns.schedule()
+    harness.loop.step()
+    harness.more = False
+    harness.loop.step()
+    assert harness.asleep
+
+
+@pytest.mark.parametrize("moves", ["journal_written", "transient_written", "durable"])
+def test_turns_a_worker_without_connections_rests_while_the_log_moves(harness: Harness, moves: str) -> None:
+    """It stays awake meanwhile: otherwise the core and the flusher would wake it for each move."""
+    harness.has_connections = False
+    for _ in range(2):
+        setattr(harness.view, moves, getattr(harness.view, moves) + 1)
+        harness.loop.woken()
+        assert not harness.asleep
+        assert not harness.loop.calls
+        rest = harness.loop.later.pop()
+        assert rest.delay_s == REST_S
+    before = harness.turns_had
+    rest.call()
+    assert harness.turns_had == before + 1
+    assert harness.asleep, "the log stands still"
+    assert not harness.loop.later
+
+
+def test_turns_whatever_comes_ends_the_rest(harness: Harness) -> None:
+    harness.has_connections = False
+    harness.view.durable = 1
+    harness.loop.woken()
+    (rest,) = harness.loop.later
+    harness.has_connections = True
+    harness.may_deliver = False
+    harness.turns.schedule()
+    harness.loop.step()
+    assert rest.cancelled
+    assert harness.asleep
+
+
+def test_turns_changes_while_it_begins_to_sleep_without_connections_are_not_missed(harness: Harness) -> None:
+    harness.has_connections = False
+    harness.turns._core.view.fall_asleep = lambda: False  # type: ignore[method-assign]
+    harness.loop.woken()
+    (rest,) = harness.loop.later
+    assert rest.delay_s == REST_S
 
 
 def test_turns_a_failed_turn_is_the_last(harness: Harness) -> None:

@@ -1,8 +1,8 @@
-"""The log position up to which a worker no longer uses pages of the journal.
+"""The log position up to which a process no longer uses pages of the journal.
 
-The core releases pages of the journal to the system (amps/_core/journal/page_release.pxi), but none that a transport
-is about to read, and none that it has mapped. So each transport publishes a log position from time to time: it has no
-pages mapped before that position, and none of its readers is about to read there.
+The core releases pages of the journal to the system (amps/_core/journal/page_release.pxi), but none that a transport or
+the replication process is about to read, and none that it has mapped. So each of them publishes a log position from
+time to time: it has no pages mapped before that position, and none of its readers is about to read there.
 
 The readers' log positions are known. Readers before the published position are ignored: their pages have been released
 already, or will be soon. A replay makes sure itself that the pages it reads are in memory (read_window.py).
@@ -18,10 +18,10 @@ STEP_BYTES = 4 << 20
 
 
 class JournalPages:
-    """The published position of one worker."""
+    """The published position of one process."""
 
     def __init__(self, journal: JournalView, control: ControlPage, index: int) -> None:
-        """`index`: of the worker."""
+        """`index`: of the process on the control page."""
         self._directory = journal.directory
         self._control = control
         self._index = index
