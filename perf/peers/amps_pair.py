@@ -85,12 +85,12 @@ class AmpsPair(ServerGroup):
                 raise PeerError(f"{self.name}: the instances are not connected:\n{self.output()}") from None
 
     def stored_copies(self, messages: int) -> int:
-        return min(count_stored(member, messages) for member in self.instances())
+        return min(count_stored(member, messages, self.copies_limit_s) for member in self.instances())
 
 
-def count_stored(instance: AmpsPeer, messages: int) -> int:
-    """The number of messages in the log of an instance, once it has reached `messages`, or after START_S."""
-    deadline = time.monotonic() + START_S
+def count_stored(instance: AmpsPeer, messages: int, limit_s: float) -> int:
+    """The number of messages in the log of an instance, once it has reached `messages`, or after `limit_s`."""
+    deadline = time.monotonic() + limit_s
     buffer = bytearray(RECEIVE_BYTES)
     counter = MarkerCounter(buffer)
     reader = instance.reader(messages)

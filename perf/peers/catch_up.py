@@ -18,6 +18,7 @@ class CatchUpGroup(ServerGroup):
     """The first member is the leader, the second one is the copy."""
 
     payload_bytes = PAYLOAD_BYTES
+    copies_limit_s = CATCH_UP_LIMIT_S
 
     @abstractmethod
     def stop_copy(self) -> None:

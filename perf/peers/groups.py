@@ -24,6 +24,8 @@ class ServerGroup(QueuePeer):
     """Several servers. A group without a queue takes part only in scenarios that publish."""
 
     members: Sequence[ServerPeer] = ()
+    copies_limit_s = START_S
+    """So long `stored_copies` waits."""
     leader: ServerPeer
 
     @abstractmethod
@@ -36,7 +38,7 @@ class ServerGroup(QueuePeer):
 
     @abstractmethod
     def stored_copies(self, messages: int) -> int:
-        """The number of messages that the member with the fewest has, after up to START_S for `messages`."""
+        """The number of messages that the member with the fewest has, after up to `copies_limit_s` for `messages`."""
 
     def command(self) -> list[str]:
         raise NotImplementedError("a group is several processes")

@@ -118,7 +118,7 @@ class RedisPair(ServerGroup):
 
     def stored_copies(self, messages: int) -> int:
         found = 0
-        for _ in until_true("Redis' copies are complete"):
+        for _ in until_true("Redis' copies are complete", self.copies_limit_s):
             found = min(node.count() for node in self.nodes())
             if found >= messages:
                 break
