@@ -99,6 +99,7 @@ cdef class SourceFlow:
     # the scan
     cdef LogCursor scanning
     cdef uint64_t trusted_from
+    cdef readonly uint64_t passed_over_position  # log position of the last record that was scanned and does not go there
     cdef readonly uint64_t newest_time_ns      # log time of the last record that was scanned; 0: none
     cdef uint64_t last_going_txid              # of the scanned records that go there; NOT_KNOWN
     # sending
@@ -139,6 +140,7 @@ cdef class SourceFlow:
         cursor.fetch()
         cursor.shows_structure = True
         self.trusted_from = trusted_from
+        self.passed_over_position = 0
         self.newest_time_ns = 0
         self.last_going_txid = NOT_KNOWN if going_txid is None else going_txid
         self.connected = False
@@ -335,6 +337,8 @@ cdef class SourceFlow:
         if scans:
             if goes:
                 self.note(cursor, record)
+            else:
+                self.passed_over_position = record.position
             self.newest_time_ns = record.timestamp_ns
         if sends:
             if goes and not self.has_already(record):

@@ -177,6 +177,11 @@ class Parser:
             self._long = grown
         return memoryview(self._long)[self._long_end : self._payload_bytes]
 
+    @property
+    def in_payload(self) -> bool:
+        """Whether `room` is for the rest of a long payload, and for nothing else."""
+        return self._head is not None
+
     def filled(self, count: int) -> None:
         """So many bytes are in the memory that `room` returned."""
         if self._head is None:
