@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amps.client import HAClient
-from tests.support.queues import bodies
+from tests.support.queues import bodies, result, send, transaction_body
 from tests.support.replicated_queues import Group
 
 WAIT_S = 30
@@ -78,3 +78,35 @@ def test_a_transaction_of_a_lost_owner_is_decided_when_the_owner_is_back(pair: G
         (result,) = pair.instances.log_of(name, 1, "Tresult")
         assert [result.body] == bodies(1)
         pair.wait_metrics(name, queue_depth=0)
+
+
+def test_a_proxy_decides_without_the_lost_owner(pair: Group) -> None:
+    """replication_histories.md H-23: the refusal of the instance that the operator lets act for the owner takes the
+    sequences. When the owner is back, its transaction is a duplicate there: the two logs differ.
+    """
+    proxies = [pair.instances.proxy("A", "B"), pair.instances.proxy("B", "A")]
+    pair.instances.start()
+    pair.publish("A", 1)
+    worker = pair.client("A", "worker")
+    worker.subscribe("Q", "s")
+    (message,) = worker.receive_published(1)
+    for proxy in proxies:
+        proxy.cut()
+    body = transaction_body(result(b'{"done":1}', "Tresult"))
+    send(worker, [message], 1, body)
+    pair.wait_metrics("A", queue_depth=0)
+    pair.instances.kill("A")
+    pair.order("B", "enable_proxied_transfer")
+    (again,) = pair.consumer("B", 1).receive_published(1)
+    assert again.body == message.body
+    worker = pair.client("B", "worker")
+    send(worker, [message], 1, body)
+    pair.instances["B"].log.wait_for("02-0030", "worker", "lease lost")
+    for proxy in proxies:
+        proxy.heal()
+    pair.instances.start("A")
+    assert worker.wait_for_ack("persisted", timeout_s=WAIT_S).reason == "lease lost"
+    pair.publish("A", 2)
+    assert len(pair.instances.log_of("A", 1, "Tresult")) == 1
+    with pair.instances.reader("B", "Tresult") as reader:
+        reader.expect_silence()

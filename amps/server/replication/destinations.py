@@ -147,11 +147,12 @@ class Destination:
             self._clock.time_ns(),
         )
 
-    def disconnected(self) -> None:
-        """The flow has ended."""
+    def disconnected(self, moves: bool) -> None:
+        """The flow has ended. `moves`: to another link of the two instances, so nothing was lost."""
         self.source.end()
         self.connection = None
-        self._statistics.disconnected(self._clock.time_ns())
+        if not moves:
+            self._statistics.disconnected(self._clock.time_ns())
         self.publish()
 
     # --- progress -------------------------------------------------------------------------------------------

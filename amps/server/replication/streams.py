@@ -114,6 +114,8 @@ class Stream(asyncio.BufferedProtocol):
 
     def writelines(self, parts: Sequence[bytes | memoryview]) -> None:
         """Send bytes, or buffer them. The memory of a view must stay as it is until they are sent."""
+        if self._lost or self.transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
         self.transport.writelines(parts)
 
     async def drain(self) -> None:

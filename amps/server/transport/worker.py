@@ -112,7 +112,7 @@ class Worker:
             self.core,
             runtime.transport_wake_ups[index],
             self._work,
-            lambda: self.feeds.has_live or self.queues.has_subscriptions,
+            self._may_deliver,
             lambda: bool(self._connections),
             self._failed,
         )
@@ -404,6 +404,10 @@ class Worker:
         name = getattr(context.get("protocol"), "name", None)
         place = f"transport {self.index}" + (f", connection {name}" if name else "")
         self.log.log("01-0005", place=place, data=f"{context.get('message', '')}{trace}")
+
+    def _may_deliver(self) -> bool:
+        """Whether a subscription here may get messages soon."""
+        return self.feeds.has_live or self.queues.has_subscriptions
 
     def _take_answers(self) -> None:
         for kind, slot, serial, *rest in self.core.answers():
