@@ -239,7 +239,7 @@ class Outgoing:
         elif frame.type == frames.REJECT:
             if len(frame.payload) < _TXID.size:
                 raise ProtocolError(f"a REJECT of {len(frame.payload)} bytes")
-            reason = frame.payload[_TXID.size :][:2000].decode("utf-8", "replace")
+            reason = bytes(frame.payload[_TXID.size :][:2000]).decode("utf-8", "replace")
             txid = _TXID.unpack_from(frame.payload)[0]
             self._around.log.log("1E-0007", client=self._flow.client_name, txid=txid, reason=reason)
         else:

@@ -112,7 +112,7 @@ class Worker:
             self.core,
             runtime.transport_wake_ups[index],
             self._work,
-            lambda: self.feeds.has_live or self.queues.has_subscriptions,
+            self._may_deliver,
             lambda: bool(self._connections),
             self._failed,
         )
@@ -342,6 +342,10 @@ class Worker:
     def _timer_rang(self) -> None:
         self._timer = None
         self.schedule()
+
+    def _may_deliver(self) -> bool:
+        """Whether a subscription here may get messages soon."""
+        return self.feeds.has_live or self.queues.has_subscriptions
 
     def input_taken(self) -> None:
         """Publish the records of a connection's processed input, and request a turn if one is due."""
