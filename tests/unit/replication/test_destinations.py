@@ -1,5 +1,6 @@
 """What a destination leaves to its connection, and which pages of the journal its flow needs."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ from amps.server.replication.destinations import (
     SENDING_S,
     Destination,
 )
+from amps.server.replication.log_access import LogAccess
+from amps.server.replication.replication import Replication
 
 SCANNED = 4 * MIXED_BYTES
 
@@ -70,3 +73,42 @@ def test_pages_of_the_journal_are_needed_by_the_scan_and_by_a_connection() -> No
     assert sorted(Destination.reading(one.destination)) == [5, 7, SCANNED]
     one.destination.connection = None
     assert list(Destination.reading(one.destination)) == [SCANNED]
+
+
+def test_each_turn_tells_which_pages_are_needed() -> None:
+    """Otherwise the core would release no page of an instance that replicates, and its log would fill the memory."""
+    told: list[list[int]] = []
+    destination = SimpleNamespace(
+        step=lambda durable, now_s, log: False,
+        leaves_scan=lambda durable, now_s: False,
+        reading=lambda: iter([30, 20]),
+        connection=None,
+    )
+    incoming = SimpleNamespace(step=lambda *watermarks: False, wants_durable=True, scanned_position=10)
+    link = SimpleNamespace(consumed=lambda: 0, written=lambda: 0, durable=lambda: 0)
+    replication: Any = SimpleNamespace(
+        core=SimpleNamespace(link=link),
+        destinations=[destination],
+        links=[],
+        access=SimpleNamespace(release_pages=lambda positions: told.append(list(positions))),
+        log=None,
+        _incoming=[incoming],
+        _left=None,
+    )
+    replication._reading = lambda: Replication._reading(replication)
+
+    async def turn() -> None:
+        Replication._moved(replication)
+
+    asyncio.run(turn())
+    assert told == [[30, 20, 10]]
+
+
+def test_pages_are_told_unless_they_are_kept() -> None:
+    """`O_DIRECT` disabled: the system decides how long pages stay in memory."""
+    looked: list[list[int]] = []
+    pages = SimpleNamespace(look=lambda positions: looked.append(list(positions)))
+    for kept in (None, pages):
+        access: Any = SimpleNamespace(_pages=kept)
+        LogAccess.release_pages(access, [4])
+    assert looked == [[4]]
