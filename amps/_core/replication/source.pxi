@@ -99,7 +99,7 @@ cdef class SourceFlow:
     # the scan
     cdef LogCursor scanning
     cdef uint64_t trusted_from
-    cdef readonly uint64_t passed_over_position  # log position of the last record that was scanned and does not go there
+    cdef readonly uint64_t passed_over_position  # of the last record that was scanned and does not go there
     cdef readonly uint64_t newest_time_ns      # log time of the last record that was scanned; 0: none
     cdef uint64_t last_going_txid              # of the scanned records that go there; NOT_KNOWN
     # sending
@@ -288,8 +288,8 @@ cdef class SourceFlow:
     def fill(self, uint64_t limit, uint64_t bytes_max):
         """Read about `bytes_max` bytes of the log up to `limit`, a durable watermark, and return the frames to send.
 
-        [(type, [part])] of NAMES and DATA frames: the parts of the payload, bytes or views of journals. It ends when the
-        window is used up.
+        [(type, [part])] of NAMES and DATA frames: the parts of the payload, bytes or views of journals. It ends when
+        the window is used up.
         Raises LogDamaged, LogRemoved.
         """
         cdef uint64_t begin = self.send_position()

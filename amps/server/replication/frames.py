@@ -194,14 +194,15 @@ class Parser:
         `room`. Raises ProtocolError.
         """
         if self._head is None:
-            if self._end - self._at < LENGTH_BYTES:
+            there = self._end - self._at
+            if there < LENGTH_BYTES:
                 return None
             length = int.from_bytes(self._short[self._at : self._at + LENGTH_BYTES], "big")
             if length < 2 or length > self.bytes_max:
                 raise ProtocolError(f"a frame of {length} bytes, allowed are 2 to {self.bytes_max}")
-            if self._end - self._at < HEAD_BYTES:
+            if there < HEAD_BYTES:
                 return None
-            _, kind, flags = _HEAD.unpack_from(self._short, self._at)
+            kind, flags = self._short[self._at + LENGTH_BYTES : self._at + HEAD_BYTES]
             if flags & ~_FLAGS:
                 raise ProtocolError(f"unknown flags {flags:02X} in a frame of type {kind:02X}")
             self._at += HEAD_BYTES

@@ -343,6 +343,10 @@ class Worker:
         self._timer = None
         self.schedule()
 
+    def _may_deliver(self) -> bool:
+        """Whether a subscription here may get messages soon."""
+        return self.feeds.has_live or self.queues.has_subscriptions
+
     def input_taken(self) -> None:
         """Publish the records of a connection's processed input, and request a turn if one is due."""
         self.turns.pushed(bool(self.dirty))

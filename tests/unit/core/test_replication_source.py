@@ -456,6 +456,56 @@ def check_pending(
         assert all(flow.is_acked(one.parts.txid) for one in scanned if goes(one) and one not in pending)
 
 
+@settings(deadline=None, max_examples=30)
+@given(
+    acks=st.lists(st.tuples(st.integers(1, 120), st.lists(st.integers(0, 400), max_size=3)), max_size=12),
+    rotate_at=st.sets(st.integers(0, 400), max_size=2),
+    step=st.sampled_from([5000, ALL]),
+    trusted=st.booleans(),
+    scan_first=st.booleans(),
+)
+def test_the_watermark_is_exact_over_long_stretches_and_journals(
+    tmp_path_factory: pytest.TempPathFactory,
+    acks: list[tuple[int, list[int]]],
+    rotate_at: set[int],
+    step: int,
+    trusted: bool,
+    scan_first: bool,
+) -> None:
+    """Marks stand for many records each, and for those of one journal only (marks.pxi)."""
+    log = GrowingLog(tmp_path_factory.mktemp("log"), 1 << 20)
+    for number in range(400):
+        if number in rotate_at:
+            log.rotate()
+        log.append("p", number + 1, "other" if number % 7 == 3 else "t", payload=bytes(1000))
+    flow = SourceFlow(rules(), log.cursor(topic_table()), PendingTable(), trusted_from=0 if trusted else 1 << 62)
+    if scan_first:
+        flow.scan(log.position, ALL)
+    connect(flow, log)
+    through = 0
+    rest: list[tuple[int, list[int]]] = [(400, [])]
+    for more, late in acks + rest:
+        while flow.sent_txid < min(through + more, 399):
+            flow.fill(log.position, step)
+        through = min(through + more, flow.sent_txid)
+        missing = sorted({txid for txid in late if flow.acked_txid < txid <= through})
+        flow.ack(TxidSet(through, [(txid, txid) for txid in missing]))
+        while not flow.follow_acks(step):
+            pass
+        scanned = [one for one in log.records if one.parts.position < flow.scanned_position]
+        pending = [one for one in scanned if goes(one) and not flow.is_acked(one.parts.txid)]
+        assert [one.parts.txid for one in pending if one.parts.txid <= through] == [
+            txid for txid in missing if goes(log.records[txid - 1])
+        ]
+        first = pending[0].parts.position if pending else flow.scanned_position
+        assert flow.acked_position == first
+        assert flow.oldest_pending_time_ns == (pending[0].parts.timestamp_ns if pending else 0)
+        before = [one for one in scanned if one.parts.position < first]
+        if before and flow.acked_time_ns:
+            assert flow.acked_time_ns == before[-1].parts.timestamp_ns
+    assert flow.acked_position == log.position
+
+
 def test_exceptions_hold_their_own_publishers_only(tmp_path: Path) -> None:
     """docs/replication.md, acknowledgements: nobody waits for a record because of another one."""
     log = GrowingLog(tmp_path)
