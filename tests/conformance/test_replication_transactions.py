@@ -1,4 +1,4 @@
-"""Transactions of workers on queues that span instances (queue_guarantees.md §4; replication.md §14, decision 25.93)."""
+"""Transactions of workers on queues that span instances (queue_guarantees.md §4; replication.md §14, 25.93)."""
 
 import threading
 from collections.abc import Iterator

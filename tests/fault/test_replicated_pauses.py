@@ -127,8 +127,8 @@ def test_a_clock_that_jumps_loses_nothing_and_downgrades_nothing(group: Instance
 
 @pytest.mark.parametrize("own_name", [False, True])
 def test_a_worker_that_moves_with_an_open_transaction(group: Instances, unique: str, own_name: bool) -> None:
-    """Decision 25.93. A has recorded the transaction, and dies before B has it. B decides nothing before A is back. Then
-    the transaction of the same client name is a repetition, which succeeds; that of another name is refused.
+    """Decision 25.93. A has recorded the transaction, and dies before B has it. B decides nothing before A is back.
+    Then the transaction of the same client name is a repetition, which succeeds; that of another name is refused.
     """
     _add_pair(group, {})
     proxies = [group.proxy("A", "B"), group.proxy("B", "A")]
