@@ -483,7 +483,7 @@ def test_the_watermark_is_exact_over_long_stretches_and_journals(
     through = 0
     rest: list[tuple[int, list[int]]] = [(400, [])]
     for more, late in acks + rest:
-        while flow.sent_txid < min(through + more, 399):
+        while flow.sent_txid < min(through + more, 400):
             flow.fill(log.position, step)
         through = min(through + more, flow.sent_txid)
         missing = sorted({txid for txid in late if flow.acked_txid < txid <= through})
