@@ -57,7 +57,7 @@ def rules(peer: tuple[str, str] | None = PEER) -> Rules:
 
 
 def flow_over(log: GrowingLog, table: PendingTable | None = None) -> SourceFlow:
-    return SourceFlow(rules(), log.cursor(topic_table()), table, going_txid=0)
+    return SourceFlow(rules(), log.cursor(topic_table()), table)
 
 
 def connect(flow: SourceFlow, log: GrowingLog, start: int = 0, vector: bytes = b"", **more: int) -> None:
@@ -335,9 +335,7 @@ def test_the_start_is_in_the_journal_of_the_first_record_that_the_sink_lacks(tmp
     assert find_start(directory, 1, 4, 98) == (1, (99, 99))
     assert find_start(directory, 3, 4, 100) == (3, (101, 103))
     assert find_start(directory, 3, 4, 103) == (3, None)
-    assert find_start(directory, 3, 4, 0) == (3, (1, 103)), "a new instance does not get what was removed"
-    assert find_start(directory, 3, 4, 0, 103) == (3, None), "nothing of it goes there"
-    assert find_start(directory, 3, 4, 0, 101) == (3, (102, 103))
+    assert find_start(directory, 3, 4, 0) == (3, None)
 
 
 # --- acknowledgements -------------------------------------------------------------------------------------
@@ -485,7 +483,7 @@ def test_the_watermark_is_exact_over_long_stretches_and_journals(
     through = 0
     rest: list[tuple[int, list[int]]] = [(400, [])]
     for more, late in acks + rest:
-        while flow.sent_txid < min(through + more, 400):  # the last one goes there
+        while flow.sent_txid < min(through + more, 400):
             flow.fill(log.position, step)
         through = min(through + more, flow.sent_txid)
         missing = sorted({txid for txid in late if flow.acked_txid < txid <= through})
@@ -696,39 +694,3 @@ def test_acknowledged_stays_acknowledged(
     if shorter < through:
         expected = {one for one in held if one <= through} | {one for one in later if one <= shorter}
         assert {one for one in range(1, 13) if flow.is_acked(one)} == expected
-
-
-def test_a_sink_that_has_all_that_goes_there_needs_no_second_reading(tmp_path: Path) -> None:
-    """replication.md §24.5: the records behind the sink's last one are sent, if they go there."""
-    log = GrowingLog(tmp_path)
-    for number in range(3):
-        log.append("p", number + 1)
-    for number in range(50):
-        log.append("q", number + 1, "other")
-    flow = flow_over(log)
-    assert flow.going_txid == 0
-    flow.scan(log.position, ALL)
-    assert flow.going_txid == 3
-    connect(flow, log, 3)
-    assert flow.sent_position == log.position
-    added = log.append("p", 4)
-    assert [one.raw for one in records_in(whole(flow.fill(log.position, ALL)))] == [added.raw]
-    flow.end()
-    connect(flow, log, 3)
-    assert flow.sent_position < log.position
-    assert [one.raw for one in records_in(send_all(flow, log))] == [added.raw]
-
-
-@pytest.mark.parametrize(("going_txid", "known"), [(2, 2), (None, None), (0, 1)])
-def test_what_goes_there_before_the_first_scan_may_be_known(
-    tmp_path: Path, going_txid: int | None, known: int | None
-) -> None:
-    """The cursor is shortly before the acknowledged position: what it passes once more is not new."""
-    log = GrowingLog(tmp_path)
-    log.append("p", 1)
-    second = log.append("p", 1, "other")
-    flow = SourceFlow(rules(), log.cursor(topic_table()), None, second.parts.position, 1, going_txid)
-    flow.scan(log.position, ALL)
-    assert flow.going_txid == known
-    connect(flow, log, 2)
-    assert (flow.sent_position == log.position) == (known is not None)
