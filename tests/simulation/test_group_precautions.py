@@ -32,7 +32,7 @@ class Pair:
         assert self.client.wire.ready
 
     def run(self, rounds: int = ROUNDS, flushes: bool = True, second_turns: bool = True) -> None:
-        """Let everything run. `flushes`: the first one syncs its log. `second_turns`: the core of the other one runs."""
+        """Let everything run. `flushes`: the first one syncs its log. `second_turns`: the other one's core runs."""
         for _ in range(rounds):
             self.world.now_ns += ROUND_NS
             for instance in (self.first, self.second):

@@ -409,10 +409,6 @@ class Worker:
         place = f"transport {self.index}" + (f", connection {name}" if name else "")
         self.log.log("01-0005", place=place, data=f"{context.get('message', '')}{trace}")
 
-    def _may_deliver(self) -> bool:
-        """Whether a subscription here may get messages soon."""
-        return self.feeds.has_live or self.queues.has_subscriptions
-
     def _take_answers(self) -> None:
         for kind, slot, serial, *rest in self.core.answers():
             if kind == "queue_evaluate":
