@@ -76,6 +76,8 @@ class DestinationReader:
                 self._sections[DESTINATIONS_MAX].node,
                 f"an instance has at most {DESTINATIONS_MAX} destinations; remove some, or let other instances send on",
             )
+        if self._sections or self.incoming is not None:
+            self._check_own_names()
         destinations: list[DestinationConfig] = []
         places: dict[str, Section] = {}
         for section in self._sections:
@@ -93,6 +95,19 @@ class DestinationReader:
             places[destination.place] = section
         self._warn_of_partial_paths(destinations, places)
         return tuple(destinations)
+
+    def _check_own_names(self) -> None:
+        """What other instances store in their logs."""
+        for element in ("Name", "Group"):
+            text = self.root.first(element)
+            if text is not None and (
+                len(text.encode()) > _NAME_BYTES_MAX or any(ord(character) < 32 for character in text)
+            ):
+                self.checker.error(
+                    self.root.where(element),
+                    f"{shown(text)} cannot be the {element} of an instance that replicates; leave out tabs and other "
+                    f"control characters, and keep it below {_NAME_BYTES_MAX} bytes",
+                )
 
     def _destination(self, section: Section) -> DestinationConfig | None:
         name, group = section.first("Name"), section.first("Group")
@@ -118,6 +133,13 @@ class DestinationReader:
                     f"{shown(text)} is no name of an instance or group; leave out tabs, and keep it below "
                     f"{_NAME_BYTES_MAX} bytes",
                 )
+        if name is not None and name == (self.root.first("Name") or "AMPS"):
+            self.checker.note(
+                section.where("Name"),
+                Severity.WARNING,
+                f"this destination has the name of the instance itself, {shown(name)}, and nothing is sent to oneself; "
+                "write the Name of the other instance",
+            )
         if section.first("SyncType") is None or not topics or not transports:
             return None  # already reported
         is_dialled = any(transport.nodes.get("InetAddr") for transport in section.all("Transport"))

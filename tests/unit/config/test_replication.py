@@ -297,6 +297,27 @@ def test_destinations_to_one_group_with_different_topics_give_a_warning() -> Non
     assert len(errors_of(whole(broken, first, second))) == 1
 
 
+def test_a_destination_with_the_own_name_gives_a_warning() -> None:
+    """replication.md §24.2: an instance does not replicate to itself (SELF)."""
+    own = destination("<Name>n</Name>", SYNC, TOPIC, TRANSPORT)
+    (finding,) = read(whole(own)).findings
+    assert finding.severity is Severity.WARNING
+    assert "has the name of the instance itself, 'n'" in finding.text
+
+
+@pytest.mark.parametrize("text", ["a\tb", "x" * 201])
+def test_names_that_other_instances_cannot_store(text: str) -> None:
+    """They are parts of names in the logs of other instances, whose separators are white space."""
+    configured = whole(destination(NAME, SYNC, TOPIC, TRANSPORT))
+    for name, group, element in (
+        (f"<Name>{text}</Name>", "", "Name"),
+        ("<Name>n</Name>", f"<Group>{text}</Group>", "Group"),
+    ):
+        (error,) = errors_of(group + configured, name)
+        assert f"cannot be the {element} of an instance that replicates" in error
+        assert read(group + LOG, name).config.destinations == ()
+
+
 # --- the incoming transport ---------------------------------------------------------------------------------
 
 
