@@ -127,9 +127,8 @@ def test_a_clock_that_jumps_loses_nothing_and_downgrades_nothing(group: Instance
 
 @pytest.mark.parametrize("own_name", [False, True])
 def test_a_worker_that_moves_with_an_open_transaction(group: Instances, unique: str, own_name: bool) -> None:
-    """replication_histories.md H-23. A has recorded the transaction, and dies before B has it. With the same client
-    name at B, the refusal there takes the sequences, and the transaction is a duplicate for B later. With another name
-    (`own_name`) both logs are equal in the end, and the task is acknowledged once.
+    """Decision 25.93. A has recorded the transaction, and dies before B has it. B decides nothing before A is back.
+    Then the transaction of the same client name is a repetition, which succeeds; that of another name is refused.
     """
     _add_pair(group, {})
     proxies = [group.proxy("A", "B"), group.proxy("B", "A")]
@@ -143,18 +142,22 @@ def test_a_worker_that_moves_with_an_open_transaction(group: Instances, unique: 
             proxy.cut()
         for name, other in ("AB", "BA"):
             group.wait_disconnected(name, other)
-        send(worker, [task], 1, transaction_body(result(b'{"done":1}', RESULTS)), t=TASK_QUEUE)
+        body = transaction_body(result(b'{"done":1}', RESULTS))
+        send(worker, [task], 1, body, t=TASK_QUEUE)
         with group.reader("A", RESULTS) as reader:
             assert reader.receive_published(1)[0].body == b'{"done":1}'
         group.kill("A")
-    with group.client("B", unique + ("-at-b" if own_name else "")) as worker:
-        send(worker, [task], 1, transaction_body(result(b'{"done":1}', RESULTS)), t=TASK_QUEUE)
-        for proxy in proxies:
-            proxy.heal()
-        group.start("A")
-        assert worker.wait_for_ack("persisted", timeout_s=PATIENCE_S).reason == "lease lost"
-    group.wait_connected("B", "A")
+    name_at_b = unique + ("-at-b" if own_name else "")
+    with group.client("B", name_at_b) as worker:
+        send(worker, [task], 1, body, t=TASK_QUEUE)
+        assert worker.wait_for_ack("processed").reason == "transaction undecided"
+    for proxy in proxies:
+        proxy.heal()
+    group.start("A")
     with group.client("A", unique + "-q") as publisher:
         publisher.publish_persisted(TASKS, [b'{"p":"p","n":2}'], 1)
-    found = [[body for _, body in replay(group[name], RESULTS)] for name in "AB"]
-    assert found == [[b'{"done":1}'], [b'{"done":1}'] if own_name else []]
+    with group.client("B", name_at_b) as worker:
+        send(worker, [task], 1, body, t=TASK_QUEUE)
+        answer = worker.wait_for_ack("persisted", timeout_s=PATIENCE_S)
+        assert answer.reason == ("lease lost" if own_name else "")
+    assert [[found for _, found in replay(group[name], RESULTS)] for name in "AB"] == [[b'{"done":1}']] * 2

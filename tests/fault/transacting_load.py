@@ -4,8 +4,8 @@ A task is published to one instance, by a publisher that stays there (a publishe
 owners, replication_histories.md H-10). A worker acknowledges it together with one result. It keeps some tasks longer
 than their lease lasts. So the results tell which leases took effect: each task must have exactly one in each log.
 
-A worker has a client name for each instance: it repeats a transaction without an answer there, and nowhere else
-(replication_histories.md H-23).
+A worker has a client name for each instance: it repeats a transaction without an answer there, and nowhere else. So
+it goes on at the other instance meanwhile, which would decide nothing about that transaction (decision 25.93).
 """
 
 import json

@@ -36,7 +36,7 @@ from amps.server.runtime import Runtime, WakeUp
 from amps.server.transport.persisted_waits import make_destinations
 from amps.server.transport.publisher_acks import PublisherAcks
 from amps.server.write_statistics import WriteStatistics
-from tests.simulation.checks import Log
+from tests.simulation.checks import Entry, Log
 from tests.simulation.clients import LOGGED_PATTERN, Client, Message, Wire
 from tests.simulation.disk import Died, SimulatedDisk
 from tests.simulation.group_loop import SimulatedLoop
@@ -277,6 +277,8 @@ class GroupInstance:
         self.replication: Replication | None = None
         self.retired: list[tuple[SimulatedLoop, Replication]] = []
         self._wake_ups: list[WakeUp] = []
+        self._read_before: dict[int, Entry] = {}
+        """Messages of journals that were to be removed, by log position."""
         self.failures: list[str] = []
 
     @property
@@ -411,6 +413,7 @@ class GroupInstance:
     def wipe(self) -> None:
         """Replace the disk of a dead instance by an empty one."""
         assert self.core is None
+        self._read_before.clear()
         self.disk.release()
         for part in ("journal", "archive"):
             shutil.rmtree(self._directory / part, ignore_errors=True)
@@ -434,6 +437,40 @@ class GroupInstance:
         for wake_up in self._wake_ups:
             wake_up.close()
         self._wake_ups.clear()
+
+    # The log
+
+    def manage_journals(self, verb: str, chance: random.Random) -> None:
+        """Request that journals are archived, compressed or removed, up to a number."""
+        assert self.core is not None
+        files = self.core._journal_files
+        assert files is not None
+        full = [row["number"] for row in files.retention.rows() if row["full"]]
+        if not full:
+            return
+        number = chance.choice(full)
+        self.trace(f"journals up to {number} are to be {verb}d")
+        if verb == "remove":
+            end = self.log.view.directory.start_position(number + 1)
+            self._read_before |= {
+                entry.position: entry for entry in self.log.read() if entry.position < end
+            }
+        self.runtime.requests.to_core.append(msgpack.packb([1, verb, {"up_to": number}]))
+
+    @property
+    def removes(self) -> bool:
+        """Whether journals with messages were removed on purpose, or may still be."""
+        return bool(self._read_before)
+
+    @property
+    def removed(self) -> list[Entry]:
+        """Messages that readers no longer find, because they were removed on purpose."""
+        first = self.log.view.directory.start_position(self.runtime.control.first_journal_number)
+        return [entry for position, entry in sorted(self._read_before.items()) if position < first]
+
+    def messages(self, limit: int | None = None) -> list[Entry]:
+        """All messages there were in its log, up to the written watermark or a limit."""
+        return [*self.removed, *self.log.read(limit=limit)]
 
     # Steps
 

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tests.simulation.group_loop import SimulatedLoop
 
@@ -28,6 +28,7 @@ class End:
         self.loop = loop
         self.other: End
         self.arrived = bytearray()
+        self.bytes_received = 0
         self.ended = False
         """Whether the other end has closed, and all its bytes have arrived."""
         self.lost = False
@@ -39,8 +40,8 @@ class End:
 
     # The reader
 
-    async def read_into(self, room: memoryview) -> int:
-        while not self.arrived:
+    async def read_into(self, room: memoryview, whole: bool) -> int:
+        while len(self.arrived) < (len(room) if whole else 1):
             if self.lost:
                 raise ConnectionResetError("the connection is lost")
             if self.ended or self.closed:
@@ -54,10 +55,10 @@ class End:
 
     # The writer
 
-    def write(self, data: bytes | memoryview) -> None:
+    def writelines(self, parts: Sequence[bytes | memoryview]) -> None:
         if self.closed or self.lost:
             return
-        self.under_way.append(bytes(data))
+        self.under_way += map(bytes, parts)
 
     async def drain(self) -> None:
         while self.under_way_bytes > HIGH_WATER_BYTES and not self.lost and not self.closed:
@@ -93,6 +94,7 @@ class End:
                 self.under_way.appendleft(chunk[len(part) :])
             if not self.other.closed:
                 self.other.arrived += part
+                self.other.bytes_received += len(part)
             count += len(part)
         if self.closed and not self.under_way:
             self.other.ended = True

@@ -71,7 +71,7 @@ class GroupSubscriber:
         self.loose: set[Point] = set()
         """What it got although another instance may not know it (H-2, H-4, H-7)."""
         self.excused: set[Point] = set()
-        """What it may have missed (H-6, H-7)."""
+        """What it may have missed (H-6, H-7, H-15)."""
         self.moves = 0
         self.held_back = 0
         """How often a message had to wait."""
@@ -95,18 +95,21 @@ class GroupSubscriber:
         # Without a bookmark that is known, `bookmark_not_found` is `now`: what it has seen is expected to come.
         start = min(known) if known else durable
         cursor = at_once(view.cursor_at(start, True)) if self._seen else instance.log.cursor()
-        for entry in instance.log.read(limit=durable) if self._seen else ():
-            if entry.position < start and entry.sequence > self._seen.get(entry.publisher_id, 0):
-                self._may_miss(instance, entry)
+        removed = {entry.bookmark for entry in instance.removed}
+        for entry in instance.messages(durable) if self._seen or removed else ():
+            left_out = entry.position < start if self._seen else entry.bookmark in removed
+            if left_out and entry.sequence > self._seen.get(entry.publisher_id, 0):
+                if not removed:
+                    self._may_miss(entry, instance)
+                self.excused.add(entry.bookmark)
         self._connection = _Connection(instance, instance.core, cursor)
         self.moves += self.last not in (None, instance.name)
         self.last = instance.name
 
-    def _may_miss(self, instance: GroupInstance, entry: Entry) -> None:
+    def _may_miss(self, entry: Entry, instance: GroupInstance) -> None:
         assert entry.publisher_id not in self._seen or self._seen.items() & self.loose, (
             f"{self.name} resumes on {instance.name} behind {entry.bookmark} without having seen it"
         )
-        self.excused.add(entry.bookmark)
 
     def run(self, destinations: Destinations | None, most: int) -> bool:
         """Get some messages from the instance. Return whether all that is durable there has come."""

@@ -6,7 +6,8 @@ docs/spec/replication_histories.md, as in the model's plans (`group_plans`); the
 
 Faults: connections are lost, delayed and cut off; bytes are cut anywhere; replication processes, transports, servers
 and machines die, all machines at once as well; unsynced data is lost, writes are torn; disks are full or replaced by
-empty ones; processes pause; clocks jump.
+empty ones; processes pause; clocks jump. Meanwhile journals are archived, compressed and removed, and subscribers move
+(`group_subscribers`).
 """
 
 import functools
@@ -116,6 +117,8 @@ class GroupWorld:
         self._names = {publisher_id(home.client.name): home.client for home in self.homes}
         self.promises: list[Promise] = []
         self._readers = Readers(self, seed)
+        self._journals = random.Random(f"journals {seed}")
+        self._verbs = ("archive", "compress", "remove") if self._journals.random() < 0.4 else ("archive", "compress")
         self.filling: set[str] = set()
         self._doomed: str | None = None
         self.downgrades = 0
@@ -145,6 +148,7 @@ class GroupWorld:
                 self.now_ns += self.chance.randrange(1_000_000)
                 action()
                 self._readers.step()
+                self._manage_journals()
                 self._strike()
             self._settle()
         finally:
@@ -253,6 +257,15 @@ class GroupWorld:
 
     def _housekeeping(self) -> None:
         self._with_one(lambda instance: instance.housekeeping(self.chance.randint(1, 8)))
+
+    def _manage_journals(self) -> None:
+        """Seldom, and with a chance of its own: all else of a seed is as without it."""
+        if self._journals.random() < 0.05:
+            instance = self._journals.choice(list(self.instances.values()))
+            if instance.alive and not instance.paused:
+                verb = self._journals.choice(self._verbs)
+                if verb != "remove" or not self.filling:
+                    self._survive(instance, lambda one: one.manage_journals(verb, self._journals))
 
     def _look(self) -> None:
         self._with_one(lambda instance: instance.look())
@@ -494,12 +507,14 @@ class GroupWorld:
         others = [other for other in self.instances.values() if other is not instance]
         if self.filling or self.tainted or not all(other.alive for other in others):
             return False
+        if any(other.removes for other in others):
+            return False  # H-15: they cannot fill it again
         promised = {promise.bookmark for promise in self.promises}
         for other in others:
             durable = other.runtime.control.durable
             held = {
                 (str(entry.publisher_id), entry.sequence)
-                for entry in other.log.read()
+                for entry in other.messages()
                 if entry.position < durable
             }
             if promised - held:
@@ -549,12 +564,12 @@ class GroupWorld:
     def _log_of(self, instance: GroupInstance) -> list[Held]:
         return [
             Held(str(entry.publisher_id), entry.sequence, (entry.topic, entry.body, entry.user_id))
-            for entry in instance.log.read()
+            for entry in instance.messages()
         ]
 
     def _check_one(self, instance: GroupInstance) -> None:
         """Check an instance that has just started: what its log holds is what is on its disk."""
-        check_own_order(instance.log.read())
+        check_own_order(instance.messages())
         logs = {instance.name: self._log_of(instance)}
         check_promises(self.promises, logs, {instance.name: instance.epoch()})
         check_order(logs)

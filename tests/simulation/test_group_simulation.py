@@ -1,11 +1,13 @@
 """Groups of real instances on simulated time, network and disks, and proof that they notice missing precautions.
 
-Seeds seldom notice acknowledgements before the sync here; those of the model do (`broken_groups`).
+Seeds seldom notice acknowledgements before the sync here; those of the model do (`broken_groups`). Precautions that
+matter in one situation alone are in `test_group_precautions`.
 
 `python -m tests.simulation --groups` runs more seeds, `--trace` shows everything that happens in one.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +15,10 @@ from typing import Any
 
 import pytest
 
-from amps._core.replication.stream import SinkFlow
+from amps._core.shm.memory import NO_JOURNAL
+from amps.server.core.destination_pins import DestinationPins
 from amps.server.core.identity import LogIdentity
-from amps.server.replication import incoming
 from amps.server.replication.core_sessions import CoreSessions
-from amps.server.replication.destinations import Destination
-from amps.server.replication.incoming import Incoming
-from amps.server.replication.replication import Replication
 from tests.simulation import group_instance
 from tests.simulation.group_instance import GroupInstance
 from tests.simulation.group_subscribers import GroupSubscriber
@@ -29,7 +28,7 @@ from tests.simulation.group_world import GroupWorld, run_group_seed
 LONG = bool(os.environ.get("AMPS_LONG_TESTS"))
 SEEDS = 400 if LONG else 40
 BATCHES = 4
-MUTATION_SEEDS = 300
+MUTATION_SEEDS = 100
 STEPS = 1000
 
 
@@ -66,16 +65,6 @@ def test_group_simulation_a_seed_replays_exactly(tmp_path: Path) -> None:
     assert len(first.promises) == len(second.promises)
 
 
-def _records_leave_undurable(monkeypatch: pytest.MonkeyPatch) -> None:
-    step: Any = Destination.step
-
-    def step_with_written(self: Destination, durable: int, log: Any) -> bool:
-        return bool(step(self, self._control.watermarks()[0], log))
-
-    monkeypatch.setattr(Destination, "step", step_with_written)
-    monkeypatch.setattr(Replication, "durable", lambda self: self._runtime.control.watermarks()[0])
-
-
 def _clients_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_instance, "make_destinations", lambda config, runtime: None)
 
@@ -101,28 +90,8 @@ def _same_epoch_after_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _records_that_the_core_has_not_read_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink counts records as taken that are only in the ring."""
-    monkeypatch.setattr(incoming, "SinkFlow", _Eager)
-
-
-class _Eager:
-    def __init__(self, *arguments: Any) -> None:
-        self._flow = _SinkFlow(*arguments)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._flow, name)
-
-    def consumed(self, ring_position: int) -> int:
-        return int(self._flow.taken_txid)
-
-
-_SinkFlow: Any = SinkFlow
-
-
-def _unread_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink goes on after its core has refused a record."""
-    monkeypatch.setattr(Incoming, "_refused", lambda self, reason: None)
+def _journals_go_before_all_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DestinationPins, "oldest_journal", lambda self: NO_JOURNAL)
 
 
 def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,13 +102,11 @@ def _files_survive_a_wipe(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mutate", "hint"),
     [
-        (_records_leave_undurable, 102),
         (_clients_do_not_wait, 0),
         (_subscribers_do_not_wait, 1),
         (_resume_ahead, 1),
         (_same_epoch_after_a_wipe, 19),
-        (_records_that_the_core_has_not_read_count, 117),
-        (_unread_refusals, 377),
+        (_journals_go_before_all_have_them, 3),
         (_files_survive_a_wipe, 0),
     ],
 )
@@ -155,7 +122,9 @@ def test_group_simulation_finds_a_missing_precaution(
         directory = tmp_path / str(seed)
         try:
             _run(seed, directory)
-        except Exception:
+        except Exception as failure:
+            if re.search("TypeError|AttributeError", str(failure)):
+                raise  # the mutation does not fit the code
             return
         shutil.rmtree(directory)
     raise AssertionError(f"{MUTATION_SEEDS} seeds did not notice")

@@ -1,7 +1,7 @@
 """Two ends of a connection in memory, for tests of links."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from amps.server.replication.frames import Frame, Parser
 from amps.server.replication.link import Link
@@ -26,13 +26,14 @@ class Pipe:
 
     def __init__(self) -> None:
         self.data = bytearray()
+        self.bytes_received = 0
         self.closed = False
         self.blocked = False
         """Writers wait, as if the other side did not read."""
         self._changed = asyncio.Event()
 
-    async def read_into(self, room: memoryview) -> int:
-        while not self.data and not self.closed:
+    async def read_into(self, room: memoryview, whole: bool) -> int:
+        while len(self.data) < (len(room) if whole else 1) and not self.closed:
             self._changed.clear()
             await self._changed.wait()
         count = min(len(room), len(self.data))
@@ -41,10 +42,14 @@ class Pipe:
         self._changed.set()
         return count
 
-    def write(self, data: bytes | memoryview) -> None:
+    def writelines(self, parts: Sequence[bytes | memoryview]) -> None:
+        self.write(b"".join(parts))
+
+    def write(self, data: bytes) -> None:
         if self.closed:
             raise ConnectionResetError("closed")
         self.data += data
+        self.bytes_received += len(data)
         self._changed.set()
 
     async def drain(self) -> None:

@@ -45,11 +45,11 @@ class Group:
         for port in self._admin.values():
             release_port(port)
 
-    def client(self, name: str) -> RawClient:
-        """A client that is logged on, with a name of its own."""
+    def client(self, name: str, client_name: str | None = None) -> RawClient:
+        """A client that is logged on, with a name of its own if none is given."""
         client = RawClient.tcp(self.instances[name].port())
         self._clients.append(client)
-        client.logon(f"client-{len(self._clients)}", o="ack_conflation=10ms")
+        client.logon(client_name or f"client-{len(self._clients)}", o="ack_conflation=10ms")
         return client
 
     def consumer(self, name: str, backlog: int = 10, **fields: Any) -> RawClient:

@@ -171,6 +171,25 @@ cdef class LogAdapter:
                 return False
         return True
 
+    cdef bint is_undecided(self, const RecordHeader* record, uint32_t queue) except -1:
+        """Whether another instance may have recorded a transaction whose fence does not hold here (decision 25.93): it
+        owns one of the messages, or one has not come here yet. What has left is decided: its owner's log has said so.
+        """
+        cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
+        cdef const QueueEntry* entries = <const QueueEntry*>(header + 1)
+        cdef Queue tracked = self.manager.shared.queues[queue]
+        cdef uint32_t at
+        cdef uint32_t slot
+        if tracked.span is None:
+            return False
+        for at in range(header.count):
+            if entries[at].position == 0:
+                return True
+            slot = tracked.find(entries[at].position, entries[at].slot)
+            if slot != NO_SLOT and not tracked.span.owns(slot):
+                return True
+        return False
+
     cdef int count_transaction(self, uint32_t queue, bint held) except -1:
         """Count a transaction of a queue's messages that has its effect, or, if the fence did not hold, has none."""
         cdef Queue tracked = self.manager.shared.queues[queue]

@@ -5,12 +5,16 @@
 #
 # If the ring is full, the flow stops at that record. `go_on` continues there.
 #
+# Most records have the topic and the path of the one before. So what is known of these two is kept (`Known`), and a
+# record that has them needs no lookup.
+#
 # Invariants
 # - A record is pushed whole, and each transaction as one.
 # - A frame is checked to its end before its first record is pushed. So a frame has its effect, or the link is closed.
 # - Nothing is allocated by a length or number that was not compared with the bytes that are there.
 
 from collections import deque
+from cpython.dict cimport PyDict_Size
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -22,6 +26,13 @@ cdef enum:
     REJECTIONS_MAX = 1000          # are kept for the source
 
 cdef uint64_t NO_ROOM = <uint64_t>-1
+
+
+cdef struct Known:
+    uint64_t topic                 # topic id at the source + 1; 0: nothing is known
+    uint64_t path                  # path id at the source, 0: none
+    uint32_t number                # of the topic here
+    uint64_t path_here             # path id here
 
 
 cdef enum Permission:
@@ -61,6 +72,9 @@ cdef class SinkFlow:
     cdef readonly uint64_t taken_bytes     # bytes of records, with their padding, that were taken
     cdef readonly uint64_t messages_in
     cdef uint64_t checked_txid     # of the last record that was checked
+    cdef uint64_t checked_topic    # topic id + 1 of a topic that was named
+    cdef uint64_t checked_path     # path id of a path that was named; 0: none
+    cdef Known known               # a topic that is permitted and declared, a path that is declared
     cdef object marks              # deque of (ring position, transaction id): taken up to there
     cdef uint64_t marked_position  # the last mark
     cdef uint64_t marked_txid
@@ -84,6 +98,7 @@ cdef class SinkFlow:
         self.data = NULL
         self.at = self.end = 0
         self.taken_txid = self.checked_txid = self.marked_txid = last_txid
+        self.forget_known()
         self.marked_position = 0
         self.taken_bytes = self.messages_in = 0
         self.marks = deque()
@@ -105,6 +120,7 @@ cdef class SinkFlow:
         if self.frame is not None:
             raise ValueError("the last frame is not finished")
         if frame_type == FRAME_NAMES:
+            self.forget_known()
             self.names.learn(&view[0] if length else NULL, length)
             return True
         if frame_type != FRAME_DATA or length < sizeof(DataHeader):
@@ -139,6 +155,11 @@ cdef class SinkFlow:
         if pushed:
             self.frame = None
         return pushed
+
+    cdef void forget_known(self) noexcept:
+        """Topic ids may get other meanings, or names are to be declared."""
+        self.checked_topic = self.checked_path = 0
+        self.known.topic = 0
 
     cdef int mark(self) except -1:
         """Note up to which ring position the records up to `taken_txid` are."""
@@ -223,12 +244,18 @@ cdef class SinkFlow:
             raise StreamError(f"the record with the transaction id {record.txid} has no valid publisher")
         if <uint64_t>record.length + EXTENSION_BYTES_MAX > RECORD_BYTES_MAX:
             raise StreamError(f"a record of {record.length} bytes")
-        if self.names.topic_numbers.find(<uint64_t>record.topic_id + 1) == NULL:
-            raise StreamError(f"the record with the transaction id {record.txid} has a topic that was not named")
+        if <uint64_t>record.topic_id + 1 != self.checked_topic:
+            if self.names.topic_numbers.find(<uint64_t>record.topic_id + 1) == NULL:
+                raise StreamError(f"the record with the transaction id {record.txid} has a topic that was not named")
+            self.checked_topic = <uint64_t>record.topic_id + 1
         if record.extension_length:
             path = extension_word(record, EXTENSION_PATH, 0)
-            if path and self.names.path_ids.find(path) == NULL:
-                raise StreamError(f"the record with the transaction id {record.txid} has a path that was not named")
+            if path and path != self.checked_path:
+                if self.names.path_ids.find(path) == NULL:
+                    raise StreamError(
+                        f"the record with the transaction id {record.txid} has a path that was not named"
+                    )
+                self.checked_path = path
         if not payload_fits(record):
             raise StreamError(f"the payload of the record with the transaction id {record.txid} is malformed")
         return 0
@@ -244,6 +271,9 @@ cdef class SinkFlow:
         cdef uint32_t count = 1
         cdef uint8_t* room
         cdef bytearray memory
+        cdef int pushed = self.push_known(record)
+        if pushed >= 0:
+            return pushed
         if record.kind == KIND_TRANSACTION:
             end += transaction_group(record).bytes
             count = transaction_group(record).count
@@ -264,12 +294,53 @@ cdef class SinkFlow:
                 self.lay_out(record, first, end, room)
                 self.ring.commit(<uint32_t>need)
             self.messages_in += count
+            if record == first:
+                self.know(record)
         while first < <const RecordHeader*>end:
             self.taken_txid = first.txid
             first = <const RecordHeader*>(<const uint8_t*>first + align8(first.length))
         self.taken_bytes += <uint64_t>end - <uint64_t>(self.data + self.at)
         self.at = <uint64_t>end - <uint64_t>self.data
         return True
+
+    cdef inline int push_known(self, const RecordHeader* record) noexcept:
+        """Push a record of which topic and path are known. Returns 1 if it was pushed, 0 if there is no room, -1 if
+        it needs the long way.
+        """
+        cdef uint64_t path = 0
+        cdef uint64_t need
+        cdef uint8_t* room
+        if (
+            <uint64_t>record.topic_id + 1 != self.known.topic or record.kind == KIND_TRANSACTION
+            or PyDict_Size(self.names.client_texts)
+        ):
+            return -1
+        if record.extension_length:
+            path = extension_word(record, EXTENSION_PATH, 0)
+        need = <uint64_t>record.length - record.extension_length + extension_bytes(record)
+        if path != self.known.path or align8(need) > self.ring.capacity // 2:
+            return -1
+        room = self.ring.reserve(<uint32_t>need)
+        if room == NULL:
+            return 0
+        lay_out_record(
+            record, room, <uint64_t>self.serial << 32 | self.slot, self.known.number, self.upstream_id,
+            self.known.path_here,
+        )
+        self.ring.commit(<uint32_t>need)
+        self.messages_in += 1
+        self.taken_txid = record.txid
+        self.taken_bytes += align8(record.length)
+        self.at += align8(record.length)
+        return 1
+
+    cdef int know(self, const RecordHeader* record) except -1:
+        """Remember topic and path of a record that was pushed."""
+        self.known.topic = <uint64_t>record.topic_id + 1
+        self.known.number = <uint32_t>(self.names.topic_numbers.find(self.known.topic).value - 1)
+        self.known.path = extension_word(record, EXTENSION_PATH, 0) if record.extension_length else 0
+        self.known.path_here = self.names.path_of(record)
+        return 0
 
     cdef uint64_t prepare(
         self, const RecordHeader* record, const RecordHeader* first, const uint8_t* end

@@ -99,6 +99,7 @@ cdef class SourceFlow:
     # the scan
     cdef LogCursor scanning
     cdef uint64_t trusted_from
+    cdef readonly uint64_t passed_over_position  # of the last record that was scanned and does not go there
     cdef readonly uint64_t newest_time_ns      # log time of the last record that was scanned; 0: none
     cdef uint64_t last_going_txid              # of the scanned records that go there; NOT_KNOWN
     # sending
@@ -139,6 +140,7 @@ cdef class SourceFlow:
         cursor.fetch()
         cursor.shows_structure = True
         self.trusted_from = trusted_from
+        self.passed_over_position = 0
         self.newest_time_ns = 0
         self.last_going_txid = NOT_KNOWN if going_txid is None else going_txid
         self.connected = False
@@ -286,8 +288,8 @@ cdef class SourceFlow:
     def fill(self, uint64_t limit, uint64_t bytes_max):
         """Read about `bytes_max` bytes of the log up to `limit`, a durable watermark, and return the frames to send.
 
-        [(type, [part])] of NAMES and DATA frames: the parts of the payload, bytes or views of journals. It ends when the
-        window is used up.
+        [(type, [part])] of NAMES and DATA frames: the parts of the payload, bytes or views of journals. It ends when
+        the window is used up.
         Raises LogDamaged, LogRemoved.
         """
         cdef uint64_t begin = self.send_position()
@@ -335,6 +337,8 @@ cdef class SourceFlow:
         if scans:
             if goes:
                 self.note(cursor, record)
+            else:
+                self.passed_over_position = record.position
             self.newest_time_ns = record.timestamp_ns
         if sends:
             if goes and not self.has_already(record):

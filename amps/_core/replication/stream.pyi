@@ -103,6 +103,8 @@ class SourceFlow:
     def connected(self) -> bool: ...
     @property
     def scans_by_sending(self) -> bool: ...
+    @property
+    def passed_over_position(self) -> int: ...
     def scan(self, limit: int, bytes_max: int) -> bool: ...
     def begin(
         self,
@@ -152,8 +154,6 @@ class OnwardTracker:
     def __init__(
         self,
         cursor: LogCursor,
-        cursor_before: Callable[[int], LogCursor],
-        upstream: tuple[str, str],
         upstream_id: int,
         destinations: list[SourceFlow | None],
         names: dict[int, bytes],

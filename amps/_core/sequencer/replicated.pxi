@@ -18,7 +18,7 @@
 
 import msgpack
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from amps._core.journal.queue_records cimport QueueAcknowledgementHeader, QueueEntry
 from amps._core.journal.record cimport (
@@ -53,19 +53,28 @@ cdef enum:
 
 
 cdef class ReplicatedNames:
-    """The names that the records of other instances use, and which of them the journal in use has."""
+    """The names that the records of other instances use, and which of them the journal in use has.
+
+    Most records have the names of the one before. So what was found out about these is kept.
+    """
 
     cdef dict texts                # name id -> (class, text)
     cdef PublisherMap named_in     # name id -> number of the last journal known to have its name record, + 1
+    cdef uint64_t publisher        # the last one that is valid, which no upstream is; 0: none is known
+    cdef uint64_t path             # the last one that was declared; 0: none is known
+    cdef uint64_t[NAMES_OF_RECORD] present  # names that need no name record in the journal `present_in`
+    cdef uint64_t present_in       # number of a journal + 1; 0: none is known
 
     def __init__(self):
         self.texts = {}
         self.named_in = PublisherMap()
+        self.publisher = self.path = self.present_in = 0
 
     cdef int declare(self, uint32_t name_class, uint64_t name_id, bytes text) except -1:
         if name_id == 0 or len(text) > NAME_BYTES_MAX or name_id in self.texts:
             return 0
         self.texts[name_id] = (name_class, text)
+        self.present_in = 0
         if self.named_in.find(name_id) == NULL:
             self.named_in.insert(name_id)[0] = 0
         return 0
@@ -124,6 +133,7 @@ cdef int begin_flow(
     core.replicated_names.declare(NAME_INSTANCE, core.publishers[session.publisher].publisher_id, text)
     if core.upstreams.find(core.publishers[session.publisher].publisher_id) == NULL:
         core.upstreams.insert(core.publishers[session.publisher].publisher_id)
+        core.replicated_names.publisher = 0
     core.replies.append((
         index,
         ("replication_flow", slot, serial, core.publishers[session.publisher].last_sequence, core.journal.position),
@@ -275,17 +285,28 @@ cdef bint is_replicable(
     Sequencer core, const RecordHeader* record, const Session* session, TransportState state
 ) except -1:
     """Whether a record is complete, of this flow, and of a topic and a path that have been declared."""
+    cdef ReplicatedNames names = core.replicated_names
     cdef uint64_t path
     if (
         not record_parts_fit(record) or not extension_fits(record) or record.kind == 0
         or record.flags & ~<uint32_t>(FLAG_DERIVED_PUBLISHER | FLAG_DELTA)
         or record.topic_id >= <uint32_t>len(state.topics) or state.topics[record.topic_id] is None
-        or record.publisher_id == 0 or core.upstreams.find(record.publisher_id) != NULL
+        or record.publisher_id == 0
         or extension_word(record, EXTENSION_SOURCE, 0) != core.publishers[session.publisher].publisher_id
     ):
         return False
+    if record.publisher_id != names.publisher:
+        if core.upstreams.find(record.publisher_id) != NULL:
+            return False
+        names.publisher = record.publisher_id
     path = extension_word(record, EXTENSION_PATH, 0)
-    return path != 0 and core.replicated_names.has(path)
+    if path == 0:
+        return False
+    if path != names.path:
+        if not names.has(path):
+            return False
+        names.path = path
+    return True
 
 
 cdef bint is_queue_record(Sequencer core, const RecordHeader* record, Topic topic) except -1:
@@ -329,12 +350,18 @@ cdef inline void names_of(const RecordHeader* record, uint64_t* names) noexcept 
 
 cdef uint32_t lacking_names(Sequencer core, const uint64_t* names, uint64_t* need) except? 0xFFFFFFFF:
     """The number of name records that must precede a record; adds their bytes to need[0]."""
+    cdef ReplicatedNames known = core.replicated_names
     cdef uint32_t at
     cdef uint32_t count = 0
+    if known.present_in == core.journal.number + 1 and memcmp(&known.present[0], names, sizeof(known.present)) == 0:
+        return 0
     for at in range(NAMES_OF_RECORD):
-        if core.replicated_names.lacks(core.journal, names[at]):
-            need[0] += core.replicated_names.record_bytes(names[at])
+        if known.lacks(core.journal, names[at]):
+            need[0] += known.record_bytes(names[at])
             count += 1
+    if count == 0:
+        memcpy(&known.present[0], names, sizeof(known.present))
+        known.present_in = core.journal.number + 1
     return count
 
 

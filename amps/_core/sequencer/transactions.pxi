@@ -74,8 +74,22 @@ cdef int take_transaction(Sequencer core, RecordHeader* transaction, TransportSt
     if not core.adapter.holds(
         acknowledgement, <uint32_t>queue.queue, client_key(state.index, slot, session.serial)
     ):
+        if core.adapter.is_undecided(acknowledgement, <uint32_t>queue.queue):
+            return leave_undecided(core, session, slot, state)
         return refuse_transaction(core, session, slot, state, queue, first, first + count - 1, True)
     return accept_transaction(core, transaction, session, slot, state, queue, count)
+
+
+cdef int leave_undecided(Sequencer core, Session* session, uint32_t slot, TransportState state) except -1:
+    """End a session whose transaction another instance may have recorded: the client repeats it until that is known.
+
+    A refusal here would take its sequences. If the other instance has recorded it, and comes back, the two logs would
+    differ for good.
+    """
+    session.state = SESSION_FENCED
+    core.fenced += 1
+    core.replies.append((state.index, ("undecided", slot, session.serial)))
+    return 0
 
 
 cdef uint32_t checked_group(RecordHeader* transaction, uint64_t publisher_id) except 0:

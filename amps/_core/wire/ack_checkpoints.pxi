@@ -2,8 +2,8 @@
 #
 # Messages are not tracked one by one. Whenever input was processed, a checkpoint notes the highest sequence for which
 # an acknowledgement was requested, and the place of the ring. Once the core has read the ring up to there, the log
-# position written by then is an upper bound of the message's place. If there are too many, every second one is dropped:
-# the next one covers its messages.
+# position written by then is an upper bound of the message's place. If there are too many, the one whose neighbours are
+# nearest to each other is dropped: the next one covers its messages. So they stay spread over all that is outstanding.
 #
 # Invariant: the sequences, places and bounds rise, and the checkpoints whose bound is known come first.
 
@@ -20,18 +20,32 @@ cdef class AckCheckpoints:
 
     def note(self, uint64_t ring_position, uint64_t sequence, uint64_t requests):
         """Note the newest place: `requests` acknowledgements were requested so far."""
-        cdef uint32_t at
         if self.count and self.entries[self.count - 1].ring_position >= ring_position:
             return
         if self.count == CHECKPOINTS_MAX:
-            self.count = CHECKPOINTS_MAX // 2
-            for at in range(self.count):
-                self.entries[at] = self.entries[2 * at + 1]
+            self.drop_one(ring_position)
         self.entries[self.count].ring_position = ring_position
         self.entries[self.count].log_position = 0
         self.entries[self.count].sequence = sequence
         self.entries[self.count].requests = requests
         self.count += 1
+
+    cdef void drop_one(self, uint64_t next_position) noexcept:
+        """Make room for a checkpoint at `next_position`. The first one stays: it is acknowledged next."""
+        cdef uint32_t dropped = 1
+        cdef uint32_t at
+        cdef uint64_t behind
+        cdef uint64_t gap
+        cdef uint64_t least = <uint64_t>-1
+        for at in range(1, CHECKPOINTS_MAX):
+            behind = self.entries[at + 1].ring_position if at + 1 < CHECKPOINTS_MAX else next_position
+            gap = behind - self.entries[at - 1].ring_position
+            if gap < least:
+                least = gap
+                dropped = at
+        self.count -= 1
+        for at in range(dropped, self.count):
+            self.entries[at] = self.entries[at + 1]
 
     def resolve(self, uint64_t consumed, uint64_t written):
         """The core has read the ring up to `consumed`, and written the log up to `written` by then. True: the bounds of

@@ -107,3 +107,5 @@ cdef struct Checkpoint:
 cdef class AckCheckpoints:
     cdef Checkpoint entries[CHECKPOINTS_MAX]
     cdef uint32_t count
+
+    cdef void drop_one(self, uint64_t next_position) noexcept

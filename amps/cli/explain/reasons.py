@@ -217,6 +217,13 @@ REASONS: Mapping[str, Reason] = {
             "Drop the result: another consumer gets the message. Raise LeasePeriod if the work takes longer.",
         ),
     ),
+    "transaction undecided": Reason(
+        _ENDED,
+        Advice(
+            "Another instance owns a message of the transaction, and may have recorded it before it was lost.",
+            "Connect again and repeat it, as an HAClient does. It is decided when that instance is back.",
+        ),
+    ),
     "not recorded": Reason(
         _REFUSED,
         Advice(

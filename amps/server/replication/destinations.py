@@ -32,8 +32,11 @@ SCAN_BYTES = 4 << 20
 """Of the log, in one step."""
 SENDING_S = 0.1
 """A connection that sends nothing for so long is blocked, or the window is used up."""
-LEFT_BYTES_MAX = 64 << 20
-"""So much of the log is left to the connection at most."""
+MIXED_BYTES = 64 << 20
+"""A log is mixed if one of its last messages, within so many bytes, does not go to the destination."""
+LEFT_MIXED_BYTES_MAX = 16 << 20
+LEFT_BYTES_MAX = 512 << 20
+"""So much of the log, mixed or not, is left to the connection at most."""
 
 
 @dataclass(slots=True)
@@ -144,11 +147,12 @@ class Destination:
             self._clock.time_ns(),
         )
 
-    def disconnected(self) -> None:
-        """The flow has ended."""
+    def disconnected(self, moves: bool) -> None:
+        """The flow has ended. `moves`: to another link of the two instances, so nothing was lost."""
         self.source.end()
         self.connection = None
-        self._statistics.disconnected(self._clock.time_ns())
+        if not moves:
+            self._statistics.disconnected(self._clock.time_ns())
         self.publish()
 
     # --- progress -------------------------------------------------------------------------------------------
@@ -173,11 +177,13 @@ class Destination:
         is far behind, publishers of messages that do not go there must not wait for it. Call it again after SENDING_S.
         """
         source = self.source
-        left_bytes = durable - source.scanned_position
-        if not source.scans_by_sending or left_bytes <= 0 or left_bytes > LEFT_BYTES_MAX:
+        scanned = source.scanned_position
+        is_mixed = scanned - source.passed_over_position < MIXED_BYTES
+        left_bytes_max = LEFT_MIXED_BYTES_MAX if is_mixed else LEFT_BYTES_MAX
+        if not source.scans_by_sending or not 0 < durable - scanned <= left_bytes_max:
             return False
-        if source.scanned_position != self._left_at:
-            self._left_at, self._left_s = source.scanned_position, now_s
+        if scanned != self._left_at:
+            self._left_at, self._left_s = scanned, now_s
         return now_s - self._left_s < SENDING_S
 
     def acknowledge(self, acknowledged: TxidSet) -> None:

@@ -171,7 +171,7 @@ class Dialler:
             outcome = _Outcome(refusal, False)
         if outcome.began or outcome.end.use_link:
             self._told.pop(address, None)
-            if outcome.began:
+            if outcome.began and not outcome.end.use_link:
                 self._around.log.log("1E-0002", **self._values(address, outcome.end))
         elif self._told.get(address) != str(outcome.end):
             self._told[address] = str(outcome.end)

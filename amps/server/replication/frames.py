@@ -177,6 +177,11 @@ class Parser:
             self._long = grown
         return memoryview(self._long)[self._long_end : self._payload_bytes]
 
+    @property
+    def in_payload(self) -> bool:
+        """Whether `room` is for the rest of a long payload, and for nothing else."""
+        return self._head is not None
+
     def filled(self, count: int) -> None:
         """So many bytes are in the memory that `room` returned."""
         if self._head is None:
@@ -189,11 +194,15 @@ class Parser:
         `room`. Raises ProtocolError.
         """
         if self._head is None:
-            if self._end - self._at < HEAD_BYTES:
+            there = self._end - self._at
+            if there < LENGTH_BYTES:
                 return None
-            length, kind, flags = _HEAD.unpack_from(self._short, self._at)
+            length = int.from_bytes(self._short[self._at : self._at + LENGTH_BYTES], "big")
             if length < 2 or length > self.bytes_max:
                 raise ProtocolError(f"a frame of {length} bytes, allowed are 2 to {self.bytes_max}")
+            if there < HEAD_BYTES:
+                return None
+            kind, flags = self._short[self._at + LENGTH_BYTES : self._at + HEAD_BYTES]
             if flags & ~_FLAGS:
                 raise ProtocolError(f"unknown flags {flags:02X} in a frame of type {kind:02X}")
             self._at += HEAD_BYTES
@@ -302,7 +311,7 @@ class Content:
         if len(frame.payload) > CONTROL_BYTES_MAX:
             raise ProtocolError(f"a {self._name} of {len(frame.payload)} bytes")
         try:
-            values = json.loads(frame.payload)
+            values = json.loads(bytes(frame.payload))
         except (ValueError, RecursionError):
             raise ProtocolError(f"the {self._name} is not JSON") from None
         if not isinstance(values, dict):

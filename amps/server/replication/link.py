@@ -17,7 +17,7 @@ import contextlib
 import json
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from amps.server.replication import frames, hello
@@ -39,14 +39,17 @@ _LINK_FRAMES = frozenset({frames.CONFIG, frames.LINKSTATE, frames.XFER_REQ, fram
 class Reader(Protocol):
     """The reading side of a connection."""
 
-    async def read_into(self, room: memoryview) -> int:
-        """Wait for bytes, and store them. Returns how many; 0 at the end."""
+    bytes_received: int
+    """So far; it rises while `read_into` waits, too."""
+
+    async def read_into(self, room: memoryview, whole: bool) -> int:
+        """Wait for bytes, or until the memory is full (`whole`), and store them. Returns how many; 0 at the end."""
 
 
 class Writer(Protocol):
     """The writing side of a connection, as asyncio.StreamWriter."""
 
-    def write(self, data: Buffer) -> None:
+    def writelines(self, parts: Sequence[Buffer]) -> None:
         """Send bytes, or buffer them. The memory of a view stays as it is."""
 
     async def drain(self) -> None:
@@ -210,8 +213,6 @@ class Link:
         """Whether the logon has succeeded."""
         self.end_reason: Refused | None = None
         self.channels = (Channel(self, 0), Channel(self, 1))
-        self.bytes_in = 0
-        self.bytes_out = 0
         self._reader = reader
         self._writer = writer
         self._received = received
@@ -221,6 +222,7 @@ class Link:
         self._control: deque[bytes] = deque()
         self._writable = asyncio.Event()
         self._heard_s = 0.0
+        self._heard_bytes = 0
         self._said_s = 0.0
         self._reading = True
         self._tasks: list[asyncio.Task[None]] = []
@@ -274,21 +276,21 @@ class Link:
             self._writable.clear()
             more = True
             while more and self.end_reason is None:
-                more = False
-                while self._control:
-                    self._put(self._control.popleft())
+                parts: list[Buffer] = []
                 for channel in self.channels:
                     if channel.produce is not None:
-                        for frame in channel.produce():
-                            self._put(frame)
-                            more = True
+                        parts += channel.produce()
+                more = bool(parts)
+                if self._control or parts:
+                    parts = [*self._control, *parts]
+                    self._control.clear()
+                    self._put(parts)
                 await writer.drain()
                 await asyncio.sleep(0)  # drain need not wait, and others need the loop
 
-    def _put(self, frame: Buffer) -> None:
-        self.bytes_out += len(frame)
+    def _put(self, parts: Sequence[Buffer]) -> None:
         self._said_s = asyncio.get_running_loop().time()
-        self._writer.write(frame)
+        self._writer.writelines(parts)
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -297,13 +299,12 @@ class Link:
         parser = self._parser
         while self.end_reason is None:
             self._reading = True
-            count = await self._reader.read_into(parser.room())
+            count = await self._reader.read_into(parser.room(), parser.in_payload)
             self._heard_s = loop.time()
             self._reading = False
             if not count:
                 self.end(Refused(hello.LOST, "the other side closed the connection"), tell=False)
                 return
-            self.bytes_in += count
             parser.filled(count)
             while self.end_reason is None and (frame := parser.next()) is not None:
                 await self._take(frame)
@@ -369,6 +370,9 @@ class Link:
                 # This process did not run, or it is still at work on the last frame: the silence is its own.
                 self._heard_s = max(self._heard_s, now - PING_AFTER_S)
             looked_s = now
+            if self._heard_bytes != self._reader.bytes_received:
+                # A long payload may take its time.
+                self._heard_bytes, self._heard_s = self._reader.bytes_received, now
             if now - self._heard_s >= DEAD_AFTER_S:
                 self.end(Refused(hello.LOST, f"the other side was silent for {DEAD_AFTER_S:.0f} s"))
             elif now - self._said_s >= PING_AFTER_S:
@@ -385,9 +389,7 @@ class Link:
             if end.instance_uuid:
                 content["instance_uuid"] = end.instance_uuid
             with contextlib.suppress(OSError, RuntimeError):
-                while self._control:
-                    self._put(self._control.popleft())
-                self._put(frames.encode(frames.BYE, json.dumps(content).encode()))
+                self._put([*self._control, frames.encode(frames.BYE, json.dumps(content).encode())])
         with contextlib.suppress(OSError, RuntimeError):
             self._writer.close()
         self._writable.set()

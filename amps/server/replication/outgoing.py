@@ -86,6 +86,8 @@ class Outgoing:
         self._awaited: int | None = None
         """That up to which it must have it before it counts as up to date; None: not known yet, or told."""
         self._last_sync: bool | None = None
+        self._moves = False
+        """Whether the flow ended because it moves to another link of the two instances."""
         self.began = False
         """Whether records were sent, or could have been."""
 
@@ -108,7 +110,9 @@ class Outgoing:
         except LOG_PROBLEMS as problem:
             raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
         try:
-            return await self._channel.wait_end()
+            end = await self._channel.wait_end()
+            self._moves = end.use_link
+            return end
         finally:
             self._finish()
 
@@ -185,7 +189,7 @@ class Outgoing:
     def _finish(self) -> None:
         destination = self._destination
         connection = destination.connection
-        destination.disconnected()
+        destination.disconnected(self._moves)
         self._around.schedule()
         if connection is not None:
             self._around.raise_event("disconnect-replication", connection)
@@ -256,7 +260,7 @@ class Outgoing:
         elif frame.type == frames.REJECT:
             if len(frame.payload) < _TXID.size:
                 raise ProtocolError(f"a REJECT of {len(frame.payload)} bytes")
-            reason = frame.payload[_TXID.size :][:2000].decode("utf-8", "replace")
+            reason = bytes(frame.payload[_TXID.size :][:2000]).decode("utf-8", "replace")
             txid = _TXID.unpack_from(frame.payload)[0]
             self._around.log.log("1E-0007", client=self._flow.client_name, txid=txid, reason=reason)
         else:

@@ -9,6 +9,7 @@ Invariants
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
 EARLY_BYTES = 4096
@@ -24,8 +25,11 @@ class Stream(asyncio.BufferedProtocol):
         self._early = bytearray(EARLY_BYTES)
         self._held = b""
         """What came while no reader waited."""
+        self.bytes_received = 0
         self._room: memoryview | None = None
-        """The memory of the reader that waits."""
+        """The memory of the reader that waits, without what is filled."""
+        self._whole = False
+        """Whether it waits until that is full."""
         self._got = 0
         self._writing_paused = False
         self._lost = False
@@ -46,12 +50,18 @@ class Stream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes are there."""
-        self.transport.pause_reading()
-        if self._room is None:
+        self.bytes_received += nbytes
+        room = self._room
+        if room is None:
             self._held += self._early[:nbytes]
         else:
-            self._got, self._room = nbytes, None
+            self._got += nbytes
+            if self._whole and nbytes < len(room):
+                self._room = room[nbytes:]
+                return
+            self._room = None
             _wake(self._reader)
+        self.transport.pause_reading()
 
     def eof_received(self) -> bool:
         """The other side sends no more. The connection closes, as both sides end it together."""
@@ -77,30 +87,36 @@ class Stream(asyncio.BufferedProtocol):
 
     # --- the link's side ------------------------------------------------------------------------------------
 
-    async def read_into(self, room: memoryview) -> int:
-        """Wait for bytes, and store them. Returns how many; 0 at the end. Raises OSError if the connection was lost."""
-        if self._held:
-            count = min(len(room), len(self._held))
+    async def read_into(self, room: memoryview, whole: bool) -> int:
+        """Wait for bytes, or until the memory is full (`whole`), and store them. Returns how many; 0 at the end. Raises
+        OSError if the connection was lost.
+        """
+        count = min(len(room), len(self._held))
+        if count:
             room[:count] = self._held[:count]
             self._held = self._held[count:]
-            return count
+            if not whole or count == len(room):
+                return count
         if not self._ended:
-            self._got, self._room = 0, room
+            self._got, self._room, self._whole = count, room[count:], whole
             self.transport.resume_reading()
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader
             finally:
+                is_done = self._room is None
                 self._reader = self._room = None
-            if self._got:
+            if is_done:
                 return self._got
         if self._problem is not None:
             raise self._problem
         return 0
 
-    def write(self, data: bytes | memoryview) -> None:
+    def writelines(self, parts: Sequence[bytes | memoryview]) -> None:
         """Send bytes, or buffer them. The memory of a view must stay as it is until they are sent."""
-        self.transport.write(data)
+        if self._lost or self.transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
+        self.transport.writelines(parts)
 
     async def drain(self) -> None:
         """Wait until little is buffered. Raises OSError if the connection was lost."""

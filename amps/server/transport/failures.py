@@ -11,6 +11,10 @@ BAD_TRANSACTION = "bad transaction"
 """A transaction that is malformed, or beyond its limits."""
 LEASE_LOST = "lease lost"
 """A message of a transaction is not leased to the connection."""
+UNDECIDED = "transaction undecided"
+UNDECIDED_DETAIL = (
+    "another instance owns a message of the transaction, and may have recorded it: connect again, and repeat it"
+)
 TOO_MANY_DEFERRED = "too many deferred acknowledgements"
 """Too many acknowledgements wait for messages that are not in their queues."""
 TOO_MANY_DEFERRED_DETAIL = (

@@ -42,7 +42,7 @@ from amps.server.topics import TopicMatcher
 from amps.server.transport.accepting import Acceptor
 from amps.server.transport.ack_schedule import AckSchedule
 from amps.server.transport.connection import Connection, now_name_number
-from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED
+from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, UNDECIDED, UNDECIDED_DETAIL
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.persisted_waits import PersistedWaits, make_destinations
 from amps.server.transport.publishers import Publishers
@@ -112,7 +112,7 @@ class Worker:
             self.core,
             runtime.transport_wake_ups[index],
             self._work,
-            lambda: self.feeds.has_live or self.queues.has_subscriptions,
+            self._may_deliver,
             lambda: bool(self._connections),
             self._failed,
         )
@@ -343,6 +343,10 @@ class Worker:
         self._timer = None
         self.schedule()
 
+    def _may_deliver(self) -> bool:
+        """Whether a subscription here may get messages soon."""
+        return self.feeds.has_live or self.queues.has_subscriptions
+
     def input_taken(self) -> None:
         """Publish the records of a connection's processed input, and request a turn if one is due."""
         self.turns.pushed(bool(self.dirty))
@@ -424,6 +428,8 @@ class Worker:
                 connection.commands.transacting.refused(*rest)
             elif kind == "kick":
                 connection.dismiss("name in use", "another client of this name has logged on")
+            elif kind == "undecided":
+                connection.dismiss(UNDECIDED, UNDECIDED_DETAIL)
             elif kind == "refused":
                 # Its publishes on their way are in no log: the publisher must send them again.
                 connection.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)

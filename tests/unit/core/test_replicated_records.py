@@ -601,6 +601,30 @@ def test_a_malformed_record_ends_its_flow_and_nothing_else(core: Core, change: d
     assert core.sequencer.last_sequence(b.id) == 1
 
 
+def test_a_publisher_that_becomes_an_upstream_is_refused_from_then_on(core: Core) -> None:
+    """Also if its last record was valid: no peer may publish under the name of an upstream."""
+    b = core.flow()
+    core.send(b, 1, publisher_id(FROM_C), 1)
+    assert all(reply[0] != "malformed" for reply in core.turn())
+    core.flow(FROM_C, 1)
+    core.send(b, 2, publisher_id(FROM_C), 2)
+    assert ("malformed", 0, SERIAL) in core.turn()
+    assert [row[1] for row in core.rows()] == [1]
+
+
+def test_a_text_that_comes_late_is_in_the_journal_before_the_next_record(core: Core) -> None:
+    b = core.flow()
+    core.send(b, 1, P0, 1)
+    core.send(b, 2, P0, 2)
+    core.turn()
+    assert P0 not in names_in_use(core)
+    core.name(1, "p0")
+    core.send(b, 3, P0, 3)
+    core.turn()
+    assert P0 in names_in_use(core)
+    assert [row[1] for row in core.rows()] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("damage", ["length", "count", "sequence", "kind", "txid", "cut"])
 def test_a_malformed_transaction_ends_its_flow(core: Core, damage: str) -> None:
     """No record of it enters the log."""

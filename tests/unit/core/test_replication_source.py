@@ -57,7 +57,7 @@ def rules(peer: tuple[str, str] | None = PEER) -> Rules:
 
 
 def flow_over(log: GrowingLog, table: PendingTable | None = None) -> SourceFlow:
-    return SourceFlow(rules(), log.cursor(topic_table()), table, going_txid=0)
+    return SourceFlow(rules(), log.cursor(topic_table()), table)
 
 
 def connect(flow: SourceFlow, log: GrowingLog, start: int = 0, vector: bytes = b"", **more: int) -> None:
@@ -335,9 +335,7 @@ def test_the_start_is_in_the_journal_of_the_first_record_that_the_sink_lacks(tmp
     assert find_start(directory, 1, 4, 98) == (1, (99, 99))
     assert find_start(directory, 3, 4, 100) == (3, (101, 103))
     assert find_start(directory, 3, 4, 103) == (3, None)
-    assert find_start(directory, 3, 4, 0) == (3, (1, 103)), "a new instance does not get what was removed"
-    assert find_start(directory, 3, 4, 0, 103) == (3, None), "nothing of it goes there"
-    assert find_start(directory, 3, 4, 0, 101) == (3, (102, 103))
+    assert find_start(directory, 3, 4, 0) == (3, None)
 
 
 # --- acknowledgements -------------------------------------------------------------------------------------
@@ -454,6 +452,57 @@ def check_pending(
         assert flow.oldest_pending_time_ns == oldest
         assert flow.newest_time_ns == (scanned[-1].parts.timestamp_ns if scanned else 0)
         assert all(flow.is_acked(one.parts.txid) for one in scanned if goes(one) and one not in pending)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    acks=st.lists(st.tuples(st.integers(1, 120), st.lists(st.integers(0, 400), max_size=3)), max_size=12),
+    rotate_at=st.sets(st.integers(0, 400), max_size=2),
+    step=st.sampled_from([5000, ALL]),
+    trusted=st.booleans(),
+    scan_first=st.booleans(),
+)
+def test_the_watermark_is_exact_over_long_stretches_and_journals(
+    tmp_path_factory: pytest.TempPathFactory,
+    acks: list[tuple[int, list[int]]],
+    rotate_at: set[int],
+    step: int,
+    trusted: bool,
+    scan_first: bool,
+) -> None:
+    """Marks stand for many records each, and for those of one journal only (marks.pxi)."""
+    log = GrowingLog(tmp_path_factory.mktemp("log"), 1 << 20)
+    for number in range(400):
+        if number in rotate_at:
+            log.rotate()
+        log.append("p", number + 1, "other" if number % 7 == 3 else "t", payload=bytes(1000))
+    flow = SourceFlow(rules(), log.cursor(topic_table()), PendingTable(), trusted_from=0 if trusted else 1 << 62)
+    if scan_first:
+        flow.scan(log.position, ALL)
+    connect(flow, log)
+    through = 0
+    missing: list[int] = []
+    rest: list[tuple[int, list[int]]] = [(400, [])]
+    for more, late in acks + rest:
+        while flow.sent_txid < min(through + more, 400):
+            flow.fill(log.position, step)
+        before_ack, through = through, min(through + more, flow.sent_txid)
+        # What was acknowledged stays so.
+        missing = sorted({txid for txid in late if txid <= through and (txid > before_ack or txid in missing)})
+        flow.ack(TxidSet(through, [(txid, txid) for txid in missing]))
+        while not flow.follow_acks(step):
+            pass
+        scanned = [one for one in log.records if one.parts.position < flow.scanned_position]
+        pending = [one for one in scanned if goes(one) and not flow.is_acked(one.parts.txid)]
+        assert [one.parts.txid for one in pending if one.parts.txid <= through] == [
+            txid for txid in missing if goes(log.records[txid - 1])
+        ]
+        first = pending[0].parts.position if pending else flow.scanned_position
+        assert flow.acked_position == first
+        assert flow.oldest_pending_time_ns == (pending[0].parts.timestamp_ns if pending else 0)
+        times = [one.parts.timestamp_ns for one in scanned if one.parts.position < first]
+        assert flow.acked_time_ns in {0, *times[-2:]}  # the last one may go nowhere, while nothing was pending
+    assert flow.acked_position == log.position
 
 
 def test_exceptions_hold_their_own_publishers_only(tmp_path: Path) -> None:
@@ -646,39 +695,3 @@ def test_acknowledged_stays_acknowledged(
     if shorter < through:
         expected = {one for one in held if one <= through} | {one for one in later if one <= shorter}
         assert {one for one in range(1, 13) if flow.is_acked(one)} == expected
-
-
-def test_a_sink_that_has_all_that_goes_there_needs_no_second_reading(tmp_path: Path) -> None:
-    """replication.md §24.5: the records behind the sink's last one are sent, if they go there."""
-    log = GrowingLog(tmp_path)
-    for number in range(3):
-        log.append("p", number + 1)
-    for number in range(50):
-        log.append("q", number + 1, "other")
-    flow = flow_over(log)
-    assert flow.going_txid == 0
-    flow.scan(log.position, ALL)
-    assert flow.going_txid == 3
-    connect(flow, log, 3)
-    assert flow.sent_position == log.position
-    added = log.append("p", 4)
-    assert [one.raw for one in records_in(whole(flow.fill(log.position, ALL)))] == [added.raw]
-    flow.end()
-    connect(flow, log, 3)
-    assert flow.sent_position < log.position
-    assert [one.raw for one in records_in(send_all(flow, log))] == [added.raw]
-
-
-@pytest.mark.parametrize(("going_txid", "known"), [(2, 2), (None, None), (0, 1)])
-def test_what_goes_there_before_the_first_scan_may_be_known(
-    tmp_path: Path, going_txid: int | None, known: int | None
-) -> None:
-    """The cursor is shortly before the acknowledged position: what it passes once more is not new."""
-    log = GrowingLog(tmp_path)
-    log.append("p", 1)
-    second = log.append("p", 1, "other")
-    flow = SourceFlow(rules(), log.cursor(topic_table()), None, second.parts.position, 1, going_txid)
-    flow.scan(log.position, ALL)
-    assert flow.going_txid == known
-    connect(flow, log, 2)
-    assert (flow.sent_position == log.position) == (known is not None)

@@ -279,7 +279,7 @@ def test_link_frames_pass_after_the_logon() -> None:
         await ends.settle(lambda: bool(ends.received))
         link, frame = ends.received[0]
         assert link is ends.accepting
-        assert json.loads(frame.payload) == {"name": "A"}
+        assert json.loads(bytes(frame.payload)) == {"name": "A"}
 
     _run(test)
 

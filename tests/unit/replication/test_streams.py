@@ -35,7 +35,7 @@ def with_pair(work: Callable[[Stream, socket.socket], Coroutine[None, None, None
 
 async def read(stream: Stream, most: int) -> bytes:
     room = bytearray(most)
-    return bytes(room[: await stream.read_into(memoryview(room))])
+    return bytes(room[: await stream.read_into(memoryview(room), False)])
 
 
 async def received(stream: Stream, count: int) -> bytes:
@@ -55,6 +55,32 @@ def test_what_is_sent_before_the_end_is_read_before_the_end() -> None:
         assert await read(stream, 2) == b"ab"
         assert await read(stream, 2) == b"c"
         assert await read(stream, 2) == b""
+
+    with_pair(work)
+
+
+def test_a_reader_may_wait_until_its_memory_is_full() -> None:
+    async def work(stream: Stream, other: socket.socket) -> None:
+        other.sendall(b"ab")
+        await asyncio.sleep(0.01)
+        assert await read(stream, 1) == b"a"
+        room = bytearray(5)
+        reading = asyncio.create_task(stream.read_into(memoryview(room), True))
+        for part in (b"c", b"de"):
+            before = stream.bytes_received
+            other.sendall(part)
+            await asyncio.sleep(0.01)
+            assert not reading.done()
+            assert stream.bytes_received == before + len(part)
+        other.sendall(b"fghi")
+        assert await reading == 5
+        assert room == b"bcdef"
+        assert await read(stream, 9) == b"ghi"
+        reading = asyncio.create_task(stream.read_into(memoryview(room), True))
+        other.sendall(b"jk")
+        await asyncio.sleep(0.01)
+        other.close()
+        assert await reading == 0, "a part is as good as nothing"
 
     with_pair(work)
 
@@ -104,7 +130,7 @@ def test_what_comes_after_a_reader_has_given_up_is_kept() -> None:
 def test_a_writer_waits_until_the_other_side_takes_what_is_written() -> None:
     async def work(stream: Stream, other: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        stream.write(bytes(MANY_BYTES))
+        stream.writelines([bytes(MANY_BYTES // 2), memoryview(bytes(MANY_BYTES // 2))])
         draining = asyncio.create_task(stream.drain())
         done, _ = await asyncio.wait([draining], timeout=0.1)
         assert not done
@@ -118,7 +144,7 @@ def test_a_writer_waits_until_the_other_side_takes_what_is_written() -> None:
 
 def test_a_lost_connection_ends_a_writer_that_waits() -> None:
     async def work(stream: Stream, other: socket.socket) -> None:
-        stream.write(bytes(MANY_BYTES))
+        stream.writelines([bytes(MANY_BYTES // 2), memoryview(bytes(MANY_BYTES // 2))])
         draining = asyncio.create_task(stream.drain())
         await asyncio.sleep(0)
         other.close()

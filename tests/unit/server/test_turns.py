@@ -238,7 +238,7 @@ def test_turns_whatever_comes_ends_the_rest(harness: Harness) -> None:
 
 def test_turns_changes_while_it_begins_to_sleep_without_connections_are_not_missed(harness: Harness) -> None:
     harness.has_connections = False
-    harness.turns._core.view.fall_asleep = lambda: False  # type: ignore[method-assign]
+    harness.view.fall_asleep = lambda: False
     harness.loop.woken()
     (rest,) = harness.loop.later
     assert rest.delay_s == REST_S
