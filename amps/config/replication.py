@@ -97,12 +97,11 @@ class DestinationReader:
         return tuple(destinations)
 
     def _check_own_names(self) -> None:
-        """What other instances store in their logs."""
+        """What other instances store in their logs. How long Name may be is checked for all instances."""
         for element in ("Name", "Group"):
             text = self.root.first(element)
-            if text is not None and (
-                len(text.encode()) > _NAME_BYTES_MAX or any(ord(character) < 32 for character in text)
-            ):
+            too_long = element == "Group" and text is not None and len(text.encode()) > _NAME_BYTES_MAX
+            if text is not None and (too_long or any(ord(character) < 32 for character in text)):
                 self.checker.error(
                     self.root.where(element),
                     f"{shown(text)} cannot be the {element} of an instance that replicates; leave out tabs and other "

@@ -305,17 +305,13 @@ def test_a_destination_with_the_own_name_gives_a_warning() -> None:
     assert "has the name of the instance itself, 'n'" in finding.text
 
 
-@pytest.mark.parametrize("text", ["a\tb", "x" * 201])
-def test_names_that_other_instances_cannot_store(text: str) -> None:
+@pytest.mark.parametrize(("element", "text"), [("Name", "a\tb"), ("Group", "a\tb"), ("Group", "x" * 201)])
+def test_names_that_other_instances_cannot_store(element: str, text: str) -> None:
     """They are parts of names in the logs of other instances, whose separators are white space."""
-    configured = whole(destination(NAME, SYNC, TOPIC, TRANSPORT))
-    for name, group, element in (
-        (f"<Name>{text}</Name>", "", "Name"),
-        ("<Name>n</Name>", f"<Group>{text}</Group>", "Group"),
-    ):
-        (error,) = errors_of(group + configured, name)
-        assert f"cannot be the {element} of an instance that replicates" in error
-        assert read(group + LOG, name).config.destinations == ()
+    name, group = ("<Name>n</Name>", f"<Group>{text}</Group>") if element == "Group" else (f"<Name>{text}</Name>", "")
+    (error,) = errors_of(group + whole(destination(NAME, SYNC, TOPIC, TRANSPORT)), name)
+    assert f"cannot be the {element} of an instance that replicates" in error
+    assert read(group + LOG, name).config.destinations == ()
 
 
 # --- the incoming transport ---------------------------------------------------------------------------------
