@@ -335,7 +335,9 @@ def test_the_start_is_in_the_journal_of_the_first_record_that_the_sink_lacks(tmp
     assert find_start(directory, 1, 4, 98) == (1, (99, 99))
     assert find_start(directory, 3, 4, 100) == (3, (101, 103))
     assert find_start(directory, 3, 4, 103) == (3, None)
-    assert find_start(directory, 3, 4, 0) == (3, None)
+    assert find_start(directory, 3, 4, 0) == (3, (1, 103)), "a new instance does not get what was removed"
+    assert find_start(directory, 3, 4, 0, 103) == (3, None), "nothing of it goes there"
+    assert find_start(directory, 3, 4, 0, 101) == (3, (102, 103))
 
 
 # --- acknowledgements -------------------------------------------------------------------------------------
