@@ -1,9 +1,8 @@
 """When a worker has a turn, when it busy-polls, and when it sleeps.
 
 Received input, wake-ups and timers start turns. A turn that leaves work behind schedules the next one through the event
-loop, so that sockets are served in between. After the last turn the worker polls for a moment, if a client waits
-for messages. Before it sleeps, it sets its sleep flag in shared memory and checks once more. A worker without
-connections rests while the log moves.
+loop, so that sockets are served in between. After the last turn the worker polls for a moment. Before it sleeps, it
+sets its sleep flag in shared memory and checks once more. A worker without connections rests while the log moves.
 """
 
 import asyncio
@@ -131,10 +130,8 @@ class Turns:
             self._loop.call_soon(self._turn)
         elif not self._has_connections():
             self._rest()
-        elif self._may_deliver():
+        else:
             self._busy_poll()
-        elif not self._core.view.fall_asleep():
-            self.schedule()
 
     def _rest(self) -> None:
         """Without connections: sleep if the log stands still. Otherwise look again later, and stay awake until then, so

@@ -190,21 +190,6 @@ def test_turns_a_wake_up_brings_one(harness: Harness) -> None:
     harness.sleep()
 
 
-def test_turns_a_worker_without_subscriptions_sleeps_at_once(harness: Harness) -> None:
-    """Acknowledgements wait for a sync, which takes longer than polling. So it would take time from other processes."""
-    harness.may_deliver = False
-    harness.turns.schedule()
-    harness.loop.step()
-    assert harness.asleep
-    assert not harness.loop.calls
-    harness.more = True
-    harness.turns.schedule()
-    harness.loop.step()
-    harness.more = False
-    harness.loop.step()
-    assert harness.asleep
-
-
 @pytest.mark.parametrize("moves", ["journal_written", "transient_written", "durable"])
 def test_turns_a_worker_without_connections_rests_while_the_log_moves(harness: Harness, moves: str) -> None:
     """It stays awake meanwhile: otherwise the core and the flusher would wake it for each move."""
@@ -229,11 +214,11 @@ def test_turns_whatever_comes_ends_the_rest(harness: Harness) -> None:
     harness.loop.woken()
     (rest,) = harness.loop.later
     harness.has_connections = True
-    harness.may_deliver = False
     harness.turns.schedule()
     harness.loop.step()
     assert rest.cancelled
-    assert harness.asleep
+    assert not harness.asleep
+    harness.sleep()
 
 
 def test_turns_changes_while_it_begins_to_sleep_without_connections_are_not_missed(harness: Harness) -> None:
