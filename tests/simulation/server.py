@@ -103,6 +103,7 @@ class SimulatedRuntime(Runtime):
         self.transport_wake_ups = [SimulatedWakeUp() for _ in range(TRANSPORTS)]  # type: ignore[misc]
         self.ingress = [Ring(ring_bytes) for _ in range(TRANSPORTS)]
         self.egress = [Ring(egress_bytes) for _ in range(TRANSPORTS)]
+        self.workers = TRANSPORTS
         self.transports = TRANSPORTS
         self.replication_index = None
         self.requests = SimulatedRequests()
