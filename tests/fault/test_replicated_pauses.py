@@ -26,7 +26,7 @@ from tests.fault.transacting_load import (
 from tests.support.instances import Instances, Sent, two_way
 from tests.support.patched_servers import patched
 from tests.support.queues import result, send, transaction_body
-from tests.support.server import wait_until
+from tests.support.server import ServerProcess, wait_until
 from tests.support.settable_clock import SettableClock
 
 SHORT_TIMES = """
@@ -57,6 +57,15 @@ def _add_pair(group: Instances, environments: Mapping[str, Mapping[str, str]], x
         )
 
 
+def _load(
+    group: Instances,
+) -> tuple[list[ServerProcess], list[TaskPublisher], list[TransactingWorker]]:
+    """Both instances, a publisher of tasks for each, and four workers that move."""
+    servers = [group[name] for name in "AB"]
+    publishers = [TaskPublisher(server, f"tasks-{n}", n) for n, server in enumerate(servers)]
+    return servers, publishers, [TransactingWorker(servers, f"worker-{n}", 10 + n) for n in range(4)]
+
+
 def test_leases_of_a_paused_instance_take_no_effect_later(group: Instances, tmp_path: Path) -> None:
     """replication.md §14.1, §24.8, queue_guarantees.md §4 rule 3; Jepsen scenario of a paused process. Workers answer
     during the pause, which is longer than their leases: each task is acknowledged once in the group.
@@ -64,9 +73,7 @@ def test_leases_of_a_paused_instance_take_no_effect_later(group: Instances, tmp_
     short_times = {} if LONG else patched(tmp_path, SHORT_TIMES)
     _add_pair(group, {"A": short_times, "B": short_times})
     group.start()
-    servers = [group[name] for name in "AB"]
-    publishers = [TaskPublisher(server, f"tasks-{n}", n) for n, server in enumerate(servers)]
-    workers = [TransactingWorker(servers, f"worker-{n}", 10 + n) for n in range(4)]
+    servers, publishers, workers = _load(group)
     everyone = [*publishers, *workers]
     with running(everyone):
         wait_for_progress(everyone)
@@ -108,9 +115,7 @@ def test_a_clock_that_jumps_loses_nothing_and_downgrades_nothing(group: Instance
     """
     _add_pair(group, {"A": clock.environment}, DOWNGRADE)
     group.start()
-    servers = [group[name] for name in "AB"]
-    publishers = [TaskPublisher(server, f"tasks-{n}", n) for n, server in enumerate(servers)]
-    workers = [TransactingWorker(servers, f"worker-{n}", 10 + n) for n in range(4)]
+    servers, publishers, workers = _load(group)
     everyone = [*publishers, *workers]
     with running(everyone):
         wait_for_progress(everyone)

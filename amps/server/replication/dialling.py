@@ -11,7 +11,7 @@ A pause is longer by a random part, so that instances that lost each other do no
 import asyncio
 import random
 import ssl
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,9 +46,9 @@ class Surroundings(FlowSurroundings, Protocol):
     identity: Identity
     rng: random.Random
 
-    def usable_link(self, destination: Destination, met: Collection[str]) -> Link | None:
-        """A link to an instance of the destination, on which this side has no flow as a source. `met`: the uuids of the
-        instances that have answered at its addresses.
+    def usable_link(self, destination: Destination, met: str) -> Link | None:
+        """A link to an instance of the destination, on which this side has no flow as a source. `met`: the uuid of the
+        instance that has answered at one of its addresses last.
         """
 
     def new_link(self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport) -> Link:
@@ -87,8 +87,8 @@ class Dialler:
         self._in_a_hurry = False
         self._tried: set[Link] = set()
         """The links of the last pass."""
-        self._met: set[str] = set()
-        """The uuids of the instances that have answered at an address of the destination."""
+        self._met = ""
+        """The uuid of the instance that has answered at an address of the destination last."""
         self._told: dict[str, str] = {}
         """By address: the last reason that was logged. It is not logged again until it changes."""
 
@@ -109,10 +109,10 @@ class Dialler:
             self._link_came.clear()
             self._tried.clear()
             self._in_a_hurry = False
-            known = len(self._met)
+            known = self._met
             outcomes = await self._search(timeouts[min(passes, len(timeouts) - 1)])
             last = outcomes[-1] if outcomes else None
-            if len(self._met) > known:
+            if self._met != known:
                 self._link_came.set()  # a link that was there before may be usable now
             began = last is not None and last.began
             is_full = last is not None and last.end.code == hello.STORAGE
@@ -227,12 +227,12 @@ class Dialler:
                 raise Refused(hello.TIMEOUT, "the other side did not answer HELLO in time") from None
             peer = Identity.from_content(answer)
             flow.check_peer(peer)
-            self._met.add(peer.uuid)
+            self._met = peer.uuid
             around.met(link, peer)
         except (Refused, ProtocolError) as problem:
             end = problem if isinstance(problem, Refused) else Refused(hello.PROTOCOL, str(problem))
             if end.use_link and end.by_peer:
-                self._met.add(end.instance_uuid)
+                self._met = end.instance_uuid
             link.end(end)
             raise end from None
         return await self._run(link, channel, flow, transport, answer)

@@ -17,7 +17,7 @@ import os
 import random
 import ssl
 import traceback
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from amps._core.replication.stream import SourceFlow
@@ -476,9 +476,9 @@ class Replication:
         if not any(channel.open for channel in link.channels):
             link.end(end)
 
-    def usable_link(self, destination: Destination, met: Collection[str]) -> Link | None:
-        """A link to an instance of the destination, on which this side has no flow as a source. `met`: the uuids of the
-        instances that have answered at its addresses.
+    def usable_link(self, destination: Destination, met: str) -> Link | None:
+        """A link to an instance of the destination, on which this side has no flow as a source. `met`: the uuid of the
+        instance that has answered at one of its addresses last.
         """
         taken = {each.connection.peer.uuid for each in self.destinations if each.connection is not None}
         for link in self.links:
@@ -489,7 +489,7 @@ class Replication:
                 and link.end_reason is None
                 and not link.source_channel.open
                 and peer.uuid not in taken
-                and (peer.uuid in met or hello.is_meant(destination.config, self._config.destinations, peer))
+                and (peer.uuid == met or hello.is_meant(destination.config, self._config.destinations, peer))
                 and hello.destination_matches(destination.config, peer)
             ):
                 return link

@@ -156,6 +156,17 @@ def test_a_lost_connection_ends_a_writer_that_waits() -> None:
     with_pair(work)
 
 
+def test_writing_to_a_closed_connection_is_an_ordinary_loss() -> None:
+    """uvloop raises a RuntimeError there, which would look like a defect in the log of the server."""
+
+    async def work(stream: Stream, theirs: socket.socket) -> None:
+        stream.close()
+        with pytest.raises(ConnectionResetError):
+            stream.writelines([b"late"])
+
+    with_pair(work)
+
+
 def test_a_lost_connection_ends_a_reader_that_waits() -> None:
     async def work(stream: Stream, other: socket.socket) -> None:
         reading = asyncio.create_task(read(stream, 1))
