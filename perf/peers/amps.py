@@ -122,19 +122,22 @@ class AmpsPeer(ServerPeer):
             time.sleep(0.02)
 
     def open(self) -> socket.socket:
-        sock = connect(self.port)
         self.last_client_name = f"bench-{next(CLIENT_NUMBERS)}"
+        return self.log_on(self.last_client_name)[0]
+
+    def log_on(self, client_name: str) -> tuple[socket.socket, dict[str, object]]:
+        """A connection, and the answer to its logon."""
+        sock = connect(self.port)
         logon = {
             "c": "logon",
             "cid": "0",
-            "client_name": self.last_client_name,
+            "client_name": client_name,
             "mt": "json",
             "a": "processed",
             "o": f"ack_conflation={ACK_CONFLATION}",
         }
         sock.sendall(frame(logon))
-        receive_ack(sock, "processed")
-        return sock
+        return sock, receive_ack(sock, "processed")
 
     def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
         header = b'{"c":"p","t":"bench","s":%d,"a":"persisted"}' % FIRST_NUMBER

@@ -1,18 +1,18 @@
 """Two instances of this server, of which one is away for a time.
 
-The destinations are async, so that publishing goes on without the copy. A subscription with a bookmark at the copy
-tells when it has everything: messages reach it when they are synced there, and records arrive in the leader's order.
+The destinations are async, so that publishing goes on without the copy. The last message has a publisher of its own. The
+answer to a logon tells a publisher what is stored durably: so the copy is asked whether it has that message, and all
+others arrive before it.
 """
 
-import socket
+import time
 
 from perf.peers.amps import frame, receive_ack
 from perf.peers.amps_pair import END_TOPIC, AmpsPair
-from perf.peers.catch_up import CATCH_UP_LIMIT_S, CatchUpGroup
+from perf.peers.catch_up import CATCH_UP_LIMIT_S, CatchUpGroup, pause
 from perf.pump import PeerError
 
-MARK = b'{"mark":true}'
-RECEIVE_BYTES = 65536
+MARKER = "bench-mark"
 
 
 class AmpsCatchUp(AmpsPair, CatchUpGroup):
@@ -25,8 +25,9 @@ class AmpsCatchUp(AmpsPair, CatchUpGroup):
 
     def mark(self) -> None:
         """Publish a message behind all others."""
-        with self.instances()[0].open() as sock:
-            sock.sendall(frame({"c": "p", "t": END_TOPIC, "s": 1, "a": "persisted"}, MARK))
+        sock, _ = self.instances()[0].log_on(MARKER)
+        with sock:
+            sock.sendall(frame({"c": "p", "t": END_TOPIC, "s": 1, "a": "persisted"}, b"{}"))
             receive_ack(sock, "persisted")
 
     def start_copy(self) -> None:
@@ -36,27 +37,18 @@ class AmpsCatchUp(AmpsPair, CatchUpGroup):
         copy = self.instances()[1]
         copy.wait_for_port()
         copy.prepare()
-        with copy.open() as sock:
-            sock.sendall(frame({"c": "subscribe", "cid": "1", "t": END_TOPIC, "bm": "0", "a": "processed"}))
-            receive_ack(sock, "processed")
-            await_bytes(sock, MARK, self.name)
+        deadline_s = time.monotonic() + CATCH_UP_LIMIT_S
+        while True:
+            sock, answer = copy.log_on(MARKER)
+            sock.close()
+            if answer.get("s") == 1:
+                return
+            if time.monotonic() > deadline_s:
+                raise PeerError(f"{self.name}: the copy has not caught up after {CATCH_UP_LIMIT_S:g} s")
+            pause()
 
     def await_stored(self) -> None:
-        """Nothing to wait for: the subscription gets what is synced."""
+        """Nothing to wait for: a logon tells what is synced."""
 
     def check_way(self) -> None:
         """There is only one way."""
-
-
-def await_bytes(sock: socket.socket, wanted: bytes, name: str) -> None:
-    """Read until `wanted` was received. Raises PeerError."""
-    sock.settimeout(CATCH_UP_LIMIT_S)
-    received = b""
-    while wanted not in received:
-        try:
-            chunk = sock.recv(RECEIVE_BYTES)
-        except TimeoutError:
-            raise PeerError(f"{name}: the copy has not caught up after {CATCH_UP_LIMIT_S:g} s") from None
-        if not chunk:
-            raise PeerError(f"{name}: the copy closed the connection")
-        received = received[-len(wanted) :] + chunk

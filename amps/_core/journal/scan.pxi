@@ -6,6 +6,9 @@
 # The records of a transaction's group count as intact only together: a group that is cut off or damaged ends the scan
 # before its transaction record.
 
+import mmap
+import os
+
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
@@ -31,6 +34,7 @@ cdef enum:
     PROGRESS_BYTES = 1 << 24
     COMPRESSED_PROGRESS_BYTES = 1 << 20
     ZERO_BLOCK_BYTES = 4096
+    DIRECT_BYTES = 1 << 20         # read at once past the page cache
 
 cdef uint8_t[ZERO_BLOCK_BYTES] ZEROS
 
@@ -158,6 +162,8 @@ cdef int scan_beyond(
     cdef uint64_t ready = size if file is None else 0
     cdef uint64_t end
     cdef Found found = FOUND_RECORDS
+    if file is not None and file.frames is None:
+        pass_zeros(scan, file, size, progress)
     while scan.offset < size:
         end = min(size, scan.offset + step)
         if file is not None:
@@ -183,6 +189,43 @@ cdef int scan_beyond(
         elif progress is not None:
             progress(scan.offset)
     result.valid_after = scan.record_offset
+    return 0
+
+
+cdef int pass_zeros(Scan* scan, LogFile file, uint64_t size, progress) except -1:
+    """Move over the zeros behind the records as far as the file can be read past the page cache.
+
+    The rest of the newest journal is up to its whole size of zeros. To map that would cost more than to read all
+    records of a small log, and would take the page cache from files that are read.
+    """
+    cdef uint64_t at = (scan.offset + ZERO_BLOCK_BYTES - 1) // ZERO_BLOCK_BYTES * ZERO_BLOCK_BYTES
+    cdef const unsigned char[::1] view
+    cdef uint64_t count
+    cdef uint64_t zeros = 0
+    if at >= size or zeros_at(file.data + scan.offset, at - scan.offset) < at - scan.offset:
+        return 0
+    try:
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError:
+        return 0  # no such way on this file system
+    try:
+        with mmap.mmap(-1, DIRECT_BYTES) as room:
+            view = room
+            while at < size and zeros == 0:
+                count = os.preadv(descriptor, [room], at)
+                if count == 0:
+                    break
+                with nogil:
+                    zeros = count - zeros_at(&view[0], count)
+                at += count - zeros
+                scan.offset = min(at, size)
+                if progress is not None:
+                    progress(scan.offset)
+            view = None
+    except OSError:
+        return 0  # what cannot be read so is mapped, as it would be without this
+    finally:
+        os.close(descriptor)
     return 0
 
 

@@ -18,6 +18,19 @@ from amps._core.shm.memory cimport PendingEntry
 from amps._core.shm.platform cimport load_relaxed, store_release
 
 
+cdef enum:
+    SENT_PLACES_MAX = 256          # more than a window has
+
+
+@cython.final
+cdef class SentPlace:
+    """A place up to which the log was sent."""
+
+    cdef uint64_t txid             # of the last record that was sent before it
+    cdef uint64_t position
+    cdef LogFile file              # stays open, with the topics before the place
+
+
 cdef class Release:
     """A search for the publishers of excepted records."""
 
@@ -45,21 +58,44 @@ cdef bint take_acks(SourceFlow self, TxidSet acks) except -1:
     return True
 
 
+cdef int note_sent(SourceFlow self, LogCursor cursor) except -1:
+    """Note how far the log was sent. Once that is acknowledged, nobody need read these records again."""
+    cdef SentPlace place
+    if self.sent_places:
+        place = <SentPlace>self.sent_places[len(self.sent_places) - 1]
+        if place.position == cursor.position:
+            return 0
+        if place.txid == self.sent_txid or len(self.sent_places) == SENT_PLACES_MAX:
+            self.sent_places.pop()
+    place = SentPlace()
+    place.txid = self.sent_txid
+    place.position = cursor.position
+    place.file = cursor.file
+    self.sent_places.append(place)
+    return 0
+
+
 cdef int clear_sent(SourceFlow self) except -1:
-    """Count what was passed over behind the last record that the sink has taken: it has that from elsewhere, durably.
+    """Clear the places before which everything sent is acknowledged.
+
+    Count what was passed over behind the last record that the sink has taken: it has that from elsewhere, durably.
 
     Such a record would be a duplicate there, which waits for nothing (replication.md §24.7). If it waited for the
     exceptions, instances could wait for each other in a circle.
     """
-    cdef uint64_t position
+    cdef SentPlace place
     if self.connected and self.acks.through >= self.sent_txid and self.passed_txid > self.acks.through:
         self.acks = self.acks.with_through(self.passed_txid)
     if self.acks.lowest_missing() - 1 > self.cleared_txid:
         self.cleared_txid = self.acks.lowest_missing() - 1
-    if self.connected and self.acks.lowest_missing() > self.sent_txid:
-        position = self.send_position()
-        if position > self.cleared_position:
-            self.cleared_position = position
+    while self.sent_places:
+        place = <SentPlace>self.sent_places[0]
+        if place.txid >= self.acks.lowest_missing():
+            break
+        self.sent_places.popleft()
+        if place.position > self.cleared_position:
+            self.cleared_position = place.position
+            self.cleared_file = place.file
     return 0
 
 
@@ -70,8 +106,10 @@ cdef bint follow_unacked(SourceFlow self, uint64_t bytes_max) except -1:
     cdef uint64_t began
     cdef uint64_t begin
     if cursor is None:
+        self.cleared_file = None
         return True
     began = cursor.position
+    skip_sent(self, cursor)
     if not skip_acknowledged(self, cursor):
         self.settled += 1
         return True
@@ -96,6 +134,23 @@ cdef bint follow_unacked(SourceFlow self, uint64_t bytes_max) except -1:
     if self.unacked is None or cursor.position != began:
         self.settled += 1
     return True
+
+
+cdef int skip_sent(SourceFlow self, LogCursor cursor) except -1:
+    """Move the cursor `unacked` to `cleared_position`, if records were sent up to there."""
+    cdef LogFile file = self.cleared_file
+    if file is None:
+        return 0
+    self.cleared_file = None
+    if cursor.position < self.cleared_position:
+        if cursor.file is not file:
+            cursor.file = file
+            if cursor.allowed != EVERYTHING:
+                cursor.allowed = 0
+            cursor.set_ready()
+        cursor.position = self.cleared_position
+        self.acked_time_ns = 0
+    return 0
 
 
 cdef bint skip_acknowledged(SourceFlow self, LogCursor cursor) except -1:

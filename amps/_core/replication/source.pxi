@@ -20,6 +20,7 @@
 # - A transaction of which every record goes there is sent as one. Of any other, the records go like others (decision
 #   25.60).
 
+from collections import deque
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from amps._core.journal.reader cimport (
@@ -119,7 +120,9 @@ cdef class SourceFlow:
     cdef readonly uint64_t bytes_out
     # acknowledgements: acknowledged.pxi
     cdef TxidSet acks
+    cdef object sent_places        # deque of SentPlace on this connection, in the order of the log
     cdef uint64_t cleared_position  # everything before it is acknowledged, or does not go there
+    cdef LogFile cleared_file      # whose records begin or end there; None: `unacked` is behind it, or it is not known
     cdef uint64_t cleared_txid
     cdef LogCursor unacked
     cdef Marks marks               # of pending records, for `unacked`
@@ -155,6 +158,8 @@ cdef class SourceFlow:
         self.window_bytes = 0
         self.messages_out = self.bytes_out = 0
         self.acks = TxidSet(acked_txid)
+        self.sent_places = deque()
+        self.cleared_file = None
         self.cleared_position = acked_position
         self.cleared_txid = acked_txid
         self.unacked = None
@@ -266,6 +271,7 @@ cdef class SourceFlow:
         else:
             self.sending = None  # the sink has every scanned record that goes there
         self.connected = True
+        self.sent_places.clear()
         self.out = Outgoing()
         self.journal = 0
         self.sent_topics.clear()
@@ -277,6 +283,7 @@ cdef class SourceFlow:
     def end(self):
         """The connection is lost. What was sent and not acknowledged stays pending."""
         self.connected = False
+        self.sent_places.clear()
         self.sending = None
         self.vector = None
         self.out = Outgoing()
@@ -306,6 +313,7 @@ cdef class SourceFlow:
                 self.run(self.scanning, limit, bytes_max - passed, True, True)
         if self.vector is not None and self.send_position() >= self.vector_until:
             self.vector = None
+        note_sent(self, self.scanning if self.sending is None else self.sending)
         clear_sent(self)
         return self.out.take()
 

@@ -224,9 +224,10 @@ cdef class ControlPage:
     ):
         """Replication process: set the state of a destination. Its entries of the pending table, up to `scanned`, must
         be there. `settled`: any number that differs from the last one if the pending table says less than before.
-        Returns True if something changed; the caller then wakes the transports.
+        Returns True if something changed for which a transport may wait; the caller then wakes the transports.
         """
         cdef DestinationLine* line = &self.data.destination[index]
+        cdef bint awaited = mode == DESTINATION_SYNC or mode != line.mode
         cdef uint64_t replicated = max(acked, upgraded_at) if mode == DESTINATION_SYNC else NOTHING_WAITS
         if (
             line.mode == mode and line.acked == acked and line.upgraded_at == upgraded_at
@@ -239,9 +240,10 @@ cdef class ControlPage:
         store_release(&line.scanned, scanned)
         store_release(&line.replicated, replicated)
         store_release(&line.settled, settled)
-        store_release(&self.data.replication.version, self.data.replication.version + 1)
-        full_fence()
-        return True
+        if awaited:
+            store_release(&self.data.replication.version, self.data.replication.version + 1)
+            full_fence()
+        return awaited
 
     def begin_destination(self, int index, bint is_sync):
         """Supervisor, before the fork: a destination is waited for from the beginning, if it is sync."""

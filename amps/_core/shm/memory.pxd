@@ -65,7 +65,7 @@ cdef struct DestinationLine:
 
 
 cdef struct ReplicationLine:
-    uint64_t version               # changes whenever the line of a destination does
+    uint64_t version               # changes with the mode of a destination, and with the line of one that is sync
     uint64_t destinations          # number of destinations in the configuration
     uint64_t unused[6]
 

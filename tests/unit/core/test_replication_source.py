@@ -265,9 +265,13 @@ def test_records_written_meanwhile_are_sent_as_they_are_in_memory(tmp_path: Path
 
 
 def damage(log: GrowingLog, record: Logged) -> None:
-    with log.path(1).open("r+b") as file:
-        file.seek(record.parts.position + 82)
-        file.write(b"x")
+    for number in range(1, 10):
+        if log.path(number).exists() and (at := log.path(number).read_bytes().find(record.raw)) >= 0:
+            with log.path(number).open("r+b") as file:
+                file.seek(at + len(record.raw) - 8)
+                file.write(b"damaged!")
+            return
+    raise AssertionError("the record is in no journal")
 
 
 def test_nothing_at_or_behind_the_limit_is_sent(tmp_path: Path) -> None:
@@ -505,6 +509,31 @@ def test_the_watermark_is_exact_over_long_stretches_and_journals(
         times = [one.parts.timestamp_ns for one in scanned if one.parts.position < first]
         assert flow.acked_time_ns in {0, *times[-2:]}  # the last one may go nowhere, while nothing was pending
     assert flow.acked_position == log.position
+
+
+def test_what_was_sent_and_is_acknowledged_is_not_read_again(tmp_path: Path) -> None:
+    """Not even after a long absence, when the scan is journals ahead: a catch-up would read the whole log twice."""
+    log = GrowingLog(tmp_path, 1 << 16)
+    for number in range(90):
+        if number in (30, 60):
+            log.rotate()
+        log.append("p", number + 1, payload=bytes(1000))
+    flow = flow_over(log, PendingTable())
+    assert flow.scan(log.position, ALL)
+    connect(flow, log)
+    sent = [0]
+    while flow.sent_position < log.position:
+        flow.fill(log.position, 5000)
+        sent.append(flow.sent_txid)
+    for record in log.records:
+        if record.parts.txid not in {1, *(txid + 1 for txid in sent)}:
+            damage(log, record)
+    for txid in sent[1:]:
+        flow.ack(TxidSet(txid))
+        assert flow.follow_acks(ALL)
+        following = [one.parts.position for one in log.records if one.parts.txid > txid]
+        assert flow.acked_position == min(following, default=log.position)
+    assert len(sent) > 10
 
 
 def test_exceptions_hold_their_own_publishers_only(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import random
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from amps._core.journal.reader import (
     VERSION_READ_MIN,
     LogCursor,
     LogDamaged,
+    LogFile,
     build_file_header,
     read_file_header,
 )
@@ -121,6 +123,34 @@ def test_scan_of_a_torn_tail(cut: int) -> None:
     found = scan_file(image, 0)
     check(image, found)
     assert found.last_bookmark[1] <= 119
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("size", [3 * MIB, 3 * MIB - 100])
+@pytest.mark.parametrize("at", [None, 8, 13, 5000, "page", 2 * MIB - 1, 2 * MIB, 3 * MIB - 101])
+def test_scan_of_a_large_file_finds_the_first_byte_behind_the_records(
+    tmp_path: Path, size: int, at: int | Literal["page"] | None
+) -> None:
+    """The zeros of a preallocated journal are read in another way than its records."""
+    written, places = original()
+    end = places[-1][1]
+    path = tmp_path / "journal"
+    header = build_file_header(0, size, 0, 1, 0, 0, "inst", True)
+    image = bytearray(header + written[FILE_HEADER_SIZE:end]).ljust(size, b"\0")
+    if at == "page":
+        at = (end + 4095) // 4096 * 4096
+    if at is not None:
+        image[at if at > end else end + at] = 7
+    path.write_bytes(image)
+    seen: list[int] = []
+    found = scan_file(LogFile(str(path), 0), 0, None, seen.append)
+    assert found.end_offset == (end + 7) // 8 * 8
+    assert found.record_count == len(places)
+    assert found.damaged == (at is not None)
+    assert found.valid_after == 0
+    assert seen[-1:] == [size] or found.damaged
 
 
 def test_scan_damage_in_the_middle_reveals_later_records() -> None:
