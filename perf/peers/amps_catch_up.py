@@ -1,8 +1,8 @@
 """Two instances of this server, of which one is away for a time.
 
-The destinations are async, so that publishing goes on without the copy. The last message has a publisher of its own. The
-answer to a logon tells a publisher what is stored durably: so the copy is asked whether it has that message, and all
-others arrive before it.
+The destinations are async, so that publishing goes on without the copy. The last message has a publisher of its own.
+The answer to a logon tells a publisher what is stored durably: so the copy is asked whether it has that message, and
+all others arrive before it.
 """
 
 import time

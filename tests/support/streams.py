@@ -57,6 +57,7 @@ class GrowingLog:
         self.records: list[Logged] = []
         self.groups = 0
         self.time_ns = 1000 * SECOND_NS
+        self._shared: LogDirectory | None = None
         self._begin(1, 0)
 
     def path(self, number: int) -> Path:
@@ -154,7 +155,10 @@ class GrowingLog:
         return LogDirectory(self.prefix, ".journal", topics.entry)
 
     def cursor(self, topics: TopicTable, number: int = 1) -> LogCursor:
-        return LogCursor(self.directory(topics), number, 0, True)
+        """All cursors share the files, and the topics of the first one, as those of a process do."""
+        if self._shared is None:
+            self._shared = self.directory(topics)
+        return LogCursor(self._shared, number, 0, True)
 
 
 def topic_table(refusal: Callable[[str], str | None] = lambda topic: None) -> TopicTable:

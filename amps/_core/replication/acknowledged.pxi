@@ -144,10 +144,7 @@ cdef int skip_sent(SourceFlow self, LogCursor cursor) except -1:
     self.cleared_file = None
     if cursor.position < self.cleared_position:
         if cursor.file is not file:
-            cursor.file = file
-            if cursor.allowed != EVERYTHING:
-                cursor.allowed = 0
-            cursor.set_ready()
+            cursor.use_file(file.number)
         cursor.position = self.cleared_position
         self.acked_time_ns = 0
     return 0

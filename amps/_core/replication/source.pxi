@@ -13,6 +13,8 @@
 #
 # Records from `trusted_from` on were written while this process ran. The scan reads them soon after, from memory as the
 # core has written them, and does not check them: the sink checks every record that is sent.
+# Records that came from the instance of the destination itself do not go back. The core tells stretches of them
+# (shm/memory.pxd); the scan passes over those without reading.
 #
 # Invariants
 # - `scanned_position` rises after the publishers of the records before it are in the pending table.
@@ -78,6 +80,19 @@ cdef int trust(LogCursor cursor, uint64_t trusted_from) except -1:
 
 
 cdef uint64_t NOT_KNOWN = <uint64_t>-1
+cdef uint64_t NOWHERE = <uint64_t>-1     # log position that no cursor reaches
+cdef enum:
+    RETURNED_MAX = 64              # parts of stretches that are kept
+
+
+@cython.final
+cdef class ReturnedPart:
+    """A part of a stretch of records that came from the destination's instance: from its beginning to some record."""
+
+    cdef uint64_t begin            # log positions
+    cdef uint64_t end
+    cdef uint64_t last_txid
+    cdef uint64_t last_time_ns
 
 
 @cython.final
@@ -102,6 +117,8 @@ cdef class SourceFlow:
     cdef uint64_t trusted_from
     cdef readonly uint64_t passed_over_position  # of the last record that was scanned and does not go there
     cdef readonly uint64_t newest_time_ns      # log time of the last record that was scanned; 0: none
+    cdef object returned           # deque of ReturnedPart that the scan has not passed, in the order of the log
+    cdef uint64_t returned_from    # where the first one begins of which the end may be within the limit; NOWHERE
     cdef uint64_t last_going_txid              # of the scanned records that go there; NOT_KNOWN
     # sending
     cdef readonly bint connected
@@ -145,6 +162,8 @@ cdef class SourceFlow:
         self.trusted_from = trusted_from
         self.passed_over_position = 0
         self.newest_time_ns = 0
+        self.returned = deque()
+        self.returned_from = NOWHERE
         self.last_going_txid = NOT_KNOWN if going_txid is None else going_txid
         self.connected = False
         self.sending = None
@@ -229,6 +248,28 @@ cdef class SourceFlow:
     def scans_by_sending(self):
         """Whether `fill` scans what it sends. A `scan` then makes that two readings of the log."""
         return self.connected and self.sending is None
+
+    def note_returned(self, uint64_t begin, uint64_t end, uint64_t last_txid, uint64_t last_time_ns):
+        """All records between two log positions came from the destination's instance, and do not go back to it.
+
+        last_txid, last_time_ns: of the last one. Calls follow the order of the log. The same `begin` with a higher `end`
+        goes on with that stretch; a limit of `scan` or `fill` that lies between two ends leads to the lower one.
+        """
+        cdef ReturnedPart part
+        if end <= self.scanning.position:
+            return
+        if self.returned:
+            part = <ReturnedPart>self.returned[len(self.returned) - 1]
+            if part.end >= end:
+                return
+            if len(self.returned) == RETURNED_MAX:
+                self.returned.pop()
+        part = ReturnedPart()
+        part.begin = begin
+        part.end = end
+        part.last_txid = last_txid
+        part.last_time_ns = last_time_ns
+        self.returned.append(part)
 
     def scan(self, uint64_t limit, uint64_t bytes_max):
         """Scan about `bytes_max` bytes of the log up to `limit`, a durable watermark. True: the limit is reached.
@@ -323,8 +364,11 @@ cdef class SourceFlow:
         cdef uint64_t begin = cursor.position
         if scans:
             trust(cursor, self.trusted_from)
+            self.returned_from = (<ReturnedPart>self.returned[0]).begin if self.returned else NOWHERE
         begin_reading(cursor)
         while cursor.position - begin < bytes_max and (not sends or self.window_bytes > 0):
+            if scans and cursor.position >= self.returned_from:
+                self.pass_returned(cursor, limit, sends)
             record = next_record(cursor, limit)
             if record == NULL:
                 return True
@@ -338,6 +382,25 @@ cdef class SourceFlow:
                 self.pass_record(cursor, record, self.rules.goes(record, cursor), scans, sends)
                 skip_record(cursor, record)
         return cursor.position >= limit
+
+    cdef int pass_returned(self, LogCursor cursor, uint64_t limit, bint sends) except -1:
+        """Move the scan over records that came from the destination's instance, as far as it is known and allowed."""
+        cdef ReturnedPart part
+        self.returned_from = NOWHERE
+        while self.returned:
+            part = <ReturnedPart>self.returned[0]
+            if part.begin > cursor.position:
+                self.returned_from = part.begin
+                return 0
+            if part.end > limit:
+                return 0
+            self.returned.popleft()
+            if part.end > cursor.position:
+                cursor.position = self.passed_over_position = part.end
+                self.newest_time_ns = part.last_time_ns
+                if sends:
+                    self.passed_txid = part.last_txid
+        return 0
 
     cdef inline int pass_record(
         self, LogCursor cursor, const RecordHeader* record, bint goes, bint scans, bint sends

@@ -272,6 +272,8 @@ cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session,
         note_refused(core, record)
     extend_run(core, writer, record)
     place_record(core, record, writer.places[topic.number].topic_id)
+    if writer is core.journal:
+        extend_stretch(core, record, core.publishers[session.publisher].publisher_id)
     if record.kind == KIND_TRANSACTION_REFUSED:
         writer.last_refused_offset = record.position - writer.start_position
     core.next_txid += 1
@@ -389,6 +391,19 @@ cdef int extend_run(Sequencer core, LogWriter writer, const RecordHeader* record
         core.run_writer = writer
         core.run_data = <const uint8_t*>record
     return 0
+
+
+cdef inline void extend_stretch(Sequencer core, const RecordHeader* record, uint64_t upstream_id) noexcept:
+    """Let the stretch of an upstream go on with a record that was placed, or begin one there.
+
+    Whatever else was written has moved the end of the log, so the stretch does not go on behind it.
+    """
+    if record.position != core.stretch.end or upstream_id != core.stretch.upstream_id:
+        core.stretch.upstream_id = upstream_id
+        core.stretch.begin = record.position
+    core.stretch.end = record.position + align8(record.length)
+    core.stretch.last_txid = record.txid
+    core.stretch.last_time_ns = record.timestamp_ns
 
 
 cdef int note_refused(Sequencer core, RecordHeader* record) except -1:

@@ -53,7 +53,7 @@ from amps._core.journal.record cimport (
     record_payload,
 )
 from amps._core.journal.writer cimport LogWriter
-from amps._core.shm.memory cimport NOTHING_REFUSED, ControlPage, Ring, Watermarks
+from amps._core.shm.memory cimport NOTHING_REFUSED, ControlPage, Ring, Stretch, Watermarks
 from amps._core.shm.platform cimport load_acquire, store_release
 from amps._core.queues.manager import client_key
 from amps._core.values.value import publisher_id as publisher_id_of, topic_hash
@@ -108,6 +108,7 @@ cdef class Sequencer:
     cdef bint replicates
     cdef object write_vector
     cdef ReplicatedNames replicated_names
+    cdef Stretch stretch           # the newest one of records from one upstream
     cdef PublisherMap upstreams    # the publisher ids of upstreams that had flows
     cdef dict flows                # name of an upstream -> (transport, slot, serial) of its flow
     cdef dict refused              # publisher id -> {first sequence: None} of its refused transactions
@@ -138,6 +139,7 @@ cdef class Sequencer:
         self.replicates = write_vector is not None
         self.write_vector = write_vector
         self.replicated_names = ReplicatedNames()
+        memset(&self.stretch, 0, sizeof(Stretch))
         self.upstreams = PublisherMap()
         self.flows = {}
         self.refused = {}
@@ -413,6 +415,7 @@ cdef class Sequencer:
         values.next_txid = self.next_txid
         if control.data.refused_from_bytes != self._refused_from_bytes:
             store_release(&control.data.refused_from_bytes, self._refused_from_bytes)
+        control.write_stretch(&self.stretch)
         control.write_watermarks(&values)
 
     cdef int flush_run(self) except -1:

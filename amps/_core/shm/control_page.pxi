@@ -107,6 +107,39 @@ cdef class ControlPage:
         store_relaxed(&line.transient_number, values.transient_number)
         store_release(&line.version, version + 2)
 
+    cdef void write_stretch(self, const Stretch* values) noexcept nogil:
+        """Core, before the watermarks that cover it: publish the newest stretch, if it has changed."""
+        cdef StretchLine* line = &self.data.stretch
+        cdef uint64_t version = line.version
+        if values.end == line.newest.end:
+            return
+        store_relaxed(&line.version, version + 1)
+        release_fence()
+        store_relaxed(&line.newest.upstream_id, values.upstream_id)
+        store_relaxed(&line.newest.begin, values.begin)
+        store_relaxed(&line.newest.end, values.end)
+        store_relaxed(&line.newest.last_txid, values.last_txid)
+        store_relaxed(&line.newest.last_time_ns, values.last_time_ns)
+        store_release(&line.version, version + 2)
+
+    def newest_stretch(self):
+        """Replication process: (upstream id, begin, end, last transaction id, its time in ns) of the newest stretch, all
+        0 if there is none yet.
+        """
+        cdef StretchLine* line = &self.data.stretch
+        cdef uint64_t version
+        while True:
+            version = load_acquire(&line.version)
+            if version & 1:
+                continue
+            found = (
+                load_relaxed(&line.newest.upstream_id), load_relaxed(&line.newest.begin), load_relaxed(&line.newest.end),
+                load_relaxed(&line.newest.last_txid), load_relaxed(&line.newest.last_time_ns),
+            )
+            acquire_fence()
+            if load_relaxed(&line.version) == version:
+                return found
+
     def watermarks(self):
         """One consistent reading: (journal_written, transient_written, next_txid, journal_number, transient_number)."""
         cdef Watermarks values

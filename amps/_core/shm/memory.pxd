@@ -33,6 +33,22 @@ cdef struct FlushLine:
     uint64_t unused[3]
 
 
+# A part of the journal in which each record came from the same upstream, and follows the one before. An instance that
+# replicates back to that upstream need not read it (docs/replication.md, "How a source sends").
+cdef struct Stretch:
+    uint64_t upstream_id           # name id of the upstream; 0: there is no stretch yet
+    uint64_t begin                 # log position of its first record
+    uint64_t end                   # log position behind its last record
+    uint64_t last_txid             # of its last record
+    uint64_t last_time_ns
+
+
+cdef struct StretchLine:
+    uint64_t version               # seqlock: odd while the core changes the stretch
+    Stretch newest
+    uint64_t unused[2]
+
+
 cdef struct TransportLine:
     uint64_t sleeping              # 1: this transport needs a wake-up when the shared state changes
     uint64_t transient_read         # position in the transient log up to which it has read
@@ -77,6 +93,7 @@ cdef struct ControlData:
     uint64_t unused[6]
     CoreLine core
     FlushLine flush
+    StretchLine stretch
     ReplicationLine replication
     DestinationLine destination[DESTINATIONS_MAX]
     TransportLine transport[TRANSPORTS_MAX]
@@ -113,6 +130,7 @@ cdef class ControlPage:
 
     cdef void read_watermarks(self, Watermarks* out) noexcept nogil
     cdef void write_watermarks(self, const Watermarks* values) noexcept nogil
+    cdef void write_stretch(self, const Stretch* values) noexcept nogil
 
 
 cdef class Ring:

@@ -16,9 +16,11 @@ from hashlib import sha256
 
 from amps._core.replication.stream import SourceFlow, TxidSet
 from amps._core.shm.memory import MODE_ASYNC, MODE_DOWNGRADED, MODE_SYNC
+from amps._core.values.value import publisher_id
 from amps.config.model_replication import DestinationConfig
 from amps.server.clock import Clock
 from amps.server.eventlog import EventLog
+from amps.server.replication.core_sessions import upstream_name
 from amps.server.replication.hello import Flow, Identity
 from amps.server.replication.log_access import LOG_PROBLEMS, LogAccess
 from amps.server.replication.state_file import SavedDestination
@@ -61,12 +63,13 @@ class Destination:
         config: DestinationConfig,
         runtime: Runtime,
         access: LogAccess,
+        identity: Identity,
         saved: SavedDestination,
         clock: Clock,
         write_times: WriteTimes,
         source_made: Callable[[int, SourceFlow | None], None],
     ) -> None:
-        """`source_made` gets the index and each new source, or None if nothing ever waits for it."""
+        """`identity`: of this instance. `source_made` gets the index and each new source, or None if nothing ever waits for it."""
         self.index = index
         self.config = config
         self.connection: Connection | None = None
@@ -75,6 +78,9 @@ class Destination:
         self._table = runtime.pending_tables[index]
         self._statistics = runtime.replication_statistics.destinations[index]
         self._access = access
+        self._identity = identity
+        self._upstream_id = 0
+        """The name id under which this log has what the instance of the destination sent."""
         self._clock = clock
         self._write_times = write_times
         self._source_made = source_made
@@ -105,6 +111,7 @@ class Destination:
     def _make_source(self, going_txid: int | None) -> None:
         """`going_txid`: no record before the acknowledged position that goes there has a higher transaction id."""
         self._table.begin()
+        self._upstream_id = 0 if self._peer is None else publisher_id(upstream_name(self._peer, self._identity))
         self.source = SourceFlow(
             self._access.rules_of(self.config, self._peer),
             self._access.cursor_before(self._acked_position),
@@ -160,6 +167,9 @@ class Destination:
     def step(self, durable: int, now_s: float, log: EventLog) -> bool:
         """Scan a part of the log, and publish what is known. Return whether there is more to do at once."""
         more = False
+        upstream_id, *stretch = self._control.newest_stretch()
+        if upstream_id and upstream_id == self._upstream_id:
+            self.source.note_returned(*stretch)
         try:
             if not self.leaves_scan(durable, now_s):
                 more = not self.source.scan(durable, SCAN_BYTES)

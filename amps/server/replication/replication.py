@@ -153,6 +153,7 @@ class Replication:
                 destination,
                 self._runtime,
                 self.access,
+                self.identity,
                 saved.get(destination.label, SavedDestination()),
                 self._clock,
                 self._write_times,

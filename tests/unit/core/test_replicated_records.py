@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from amps._core.journal.reader import LogCursor, LogFile, Record
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogCursor, LogFile, Record
 from amps._core.journal.writer import IndexBuilder, IndexReader, LogWriter, scan_file
 from amps._core.queues.manager import LogAdapter
 from amps._core.sequencer.sequencer import Sequencer
@@ -362,6 +364,69 @@ def test_first_arrivals_count_and_duplicates_are_dropped(core: Core) -> None:
     core.send(c, 99, P0, 5)
     core.turn()
     assert core.sequencer.last_sequence(c.id) == 99
+
+
+def sources(core: Core, upstreams: list[Upstream]) -> dict[int, int]:
+    """The upstream of each record in the journal by log position, those of the server included; 0: it is from here."""
+    found = {}
+    for number in range(core.journal.number + 1):
+        data = core.storage.path(number).read_bytes()
+        at, start = FILE_HEADER_SIZE, number * core.file_bytes
+        while at < core.file_bytes and (length := int.from_bytes(data[at : at + 4], "little")):
+            raw = data[at : at + length]
+            found[start + at] = sum(one.id for one in upstreams if element(SOURCE, one.id, 0)[:-8] in raw)
+            at += (length + 7) // 8 * 8
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["b", "b", "b", "c", "own", "turn", "group", "topic", "name"]), st.integers(1, 5)),
+        max_size=30,
+    )
+)
+def test_a_stretch_has_nothing_but_records_of_one_upstream(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    """docs/replication.md, "How a source sends": nobody reads it who replicates to that upstream only."""
+    core = Core(tmp_path_factory.mktemp("log"), 16384)
+    flows = {"b": core.flow(), "c": core.flow(FROM_C, 1)}
+    core.push(CLIENTS, control_record(("p1", "user"), KIND_LOGON, 3, 1))
+    core.turn()
+    number = 0
+    longest = 0
+    for what, count in [*steps, ("b", 3), ("turn", 1)]:
+        for _ in range(count):
+            number += 1
+            if what in flows:
+                core.send(flows[what], number, P0, number)
+            elif what == "own":
+                parts = RecordParts(b"own", publisher_id=P1, sequence=number, position=ring_position(3, 1))
+                core.push(CLIENTS, parts.to_bytes())
+            elif what == "group":
+                core.push(FLOWS, core.transaction(flows["b"], number, P0, number, [b"x"]))
+                number += 1
+            elif what == "topic":
+                core.send(flows["b"], number, P0, number, topic_id=1)
+            elif what == "name":
+                path = f"A\tG\t{number}\n{DIRECT}"
+                core.name(3, path)
+                core.send(
+                    flows["b"], number, P0, number, extension=replace(flows["b"], path=path).extension(number)
+                )
+            if what == "turn":
+                core.turn()
+                upstream, begin, end, last_txid, _ = core.control.newest_stretch()
+                found = sources(core, list(flows.values()))
+                inside = [at for at in found if begin <= at < end]
+                assert {found[at] for at in inside} <= {upstream}
+                assert inside[:1] == [begin] * bool(inside)
+                txids = {one.position: one.txid for one in core.records()}
+                assert not inside or txids[inside[-1]] == last_txid
+                assert not inside or min((at for at in found if at >= end), default=core.journal.position) == end
+                longest = max(longest, len(inside))
+    assert longest >= 3
 
 
 def test_a_client_that_logs_on_learns_the_sequence_that_came_by_replication(core: Core) -> None:

@@ -511,6 +511,68 @@ def test_the_watermark_is_exact_over_long_stretches_and_journals(
     assert flow.acked_position == log.position
 
 
+@settings(deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["back", "back", "other", "rotate"]), st.integers(1, 6)), max_size=12),
+    limits=st.lists(st.integers(0, 70), max_size=12),
+    connected=st.booleans(),
+    step=st.sampled_from([500, ALL]),
+)
+def test_what_came_from_the_destination_is_not_read(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[str, int]],
+    limits: list[int],
+    connected: bool,
+    step: int,
+) -> None:
+    """The core tells stretches of it. Everything else is sent, and the positions are those of a scan that reads all."""
+    log = GrowingLog(tmp_path_factory.mktemp("log"), 1 << 16)
+    log.append("p", 1)
+    log.append("p", 2, path=PATHS[3], source=(99, 1))  # names the path
+    stretches: list[tuple[int, int, int, int]] = []
+    for what, count in steps:
+        if what == "rotate":
+            log.rotate()
+            log.append("p", 1)
+            log.append("p", 2, path=PATHS[3], source=(99, 1))
+            continue
+        begin = log.position
+        for number in range(count):
+            if what == "other":
+                log.append("q", number + 1)
+                continue
+            record = log.append("p", number + 3, path=PATHS[3], source=(99, number + 3))
+            damage(log, record)
+            if number % 2 == 1 or number == count - 1:
+                stretches.append((begin, log.position, record.parts.txid, record.parts.timestamp_ns))
+    flow = flow_over(log)
+    if connected:
+        connect(flow, log)
+    for stretch in stretches:
+        flow.note_returned(*stretch)
+    ends = sorted({one.parts.position for one in log.records} | {log.position})
+    allowed = {end for _, end, *_ in stretches} | {
+        position for position in ends if not any(begin < position < end for begin, end, *_ in stretches)
+    }
+    frames: list[tuple[int, bytes]] = []
+    for limit in [*sorted(ends[at % len(ends)] for at in limits), log.position]:
+        if limit not in allowed:
+            continue
+        while True:
+            before = flow.scanned_position
+            if connected:
+                frames += whole(flow.fill(limit, step))
+            else:
+                flow.scan(limit, step)
+            if flow.scanned_position == before:
+                break
+        assert flow.scanned_position == max(limit, before)
+    if connected:
+        assert [one.raw for one in records_in(frames)] == [one.raw for one in log.records if goes(one)]
+        flow.ack(TxidSet(log.records[-1].parts.txid))
+    assert flow.newest_time_ns == log.records[-1].parts.timestamp_ns
+
+
 def test_what_was_sent_and_is_acknowledged_is_not_read_again(tmp_path: Path) -> None:
     """Not even after a long absence, when the scan is journals ahead: a catch-up would read the whole log twice."""
     log = GrowingLog(tmp_path, 1 << 16)

@@ -59,6 +59,7 @@ class Instance:
             config,
             cast(Any, runtime),
             cast(Any, access),
+            Identity("A", "G", "uuid-a", "1", ""),
             saved,
             clock,
             WriteTimes(clock, 0),
