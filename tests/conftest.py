@@ -14,11 +14,11 @@ import pytest
 # Makes `tests.support` importable when `pytest`, not `python -m pytest`, is the entry point.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-# Sessions of Spark in tests are short, and their tables small: full optimisation by the JVM, and compiling Java code
-# for each query, would take longer than they save.
+# Sessions of Spark in tests are short, and their tables small: full optimisation by the JVM, compiling Java code for
+# each query, and verifying the classes of Spark would take longer than they save.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
 )
 

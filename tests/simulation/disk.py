@@ -68,9 +68,10 @@ class SimulatedDisk(Disk):
     _kept_numbers = itertools.count()
 
     def __init__(self, scratch: Path, chance: random.Random) -> None:
-        """`scratch`: an empty directory on the same file system, for files that have lost their name."""
+        """`scratch`: an empty directory for files that have lost their name, beside all others that this disk has."""
         super().__init__()
         self._scratch = scratch
+        self._root = scratch.parent
         self._chance = chance
         self._inodes: dict[int, _Inode] = {}
         self._open: dict[int, int] = {}  # descriptor -> inode number
@@ -233,6 +234,8 @@ class SimulatedDisk(Disk):
             self._names.setdefault(path.parent, []).append(undo)
 
     def sync_directory(self, directory: Path) -> None:
+        if not directory.is_relative_to(self._root):
+            return  # the depth of the place where the world is must not change what happens in it
         self._call()
         self._names.pop(directory, None)
 

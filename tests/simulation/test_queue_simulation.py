@@ -49,7 +49,7 @@ def test_queue_simulation_seeds(tmp_path: Path, batch: int) -> None:
 
 def test_queue_simulation_delays_cancelled_messages(tmp_path: Path) -> None:
     """queue_guarantees.md §2. Few seeds cancel messages with a delay; these do."""
-    assert sum(_run(seed, tmp_path / str(seed)).watch.delays for seed in (1, 3, 6, 17)) > 0
+    assert sum(_run(seed, tmp_path / str(seed)).watch.delays for seed in (1, 3, 6)) > 0
 
 
 @pytest.mark.parametrize(("machine", "stride"), [(False, 41), (True, 29)])

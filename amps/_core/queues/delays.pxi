@@ -49,12 +49,16 @@ cdef class DelayOrder:
         return 0
 
     cdef uint32_t take(self, uint64_t now_ns) noexcept:
-        """Take out the first message whose time has come; NO_SLOT: there is none. The caller changes its state."""
+        """Take out the first message whose time has come; NO_SLOT: there is none. The caller changes its state.
+
+        A message that got the same time twice has two entries. A copy of the queue and the record behind it do that.
+        """
         cdef uint32_t slot
         if self.next_ns > now_ns:
             return NO_SLOT
         slot = self.heap.entries[0].slot
         heap_pop(&self.heap)
+        self.slots[slot].lease_ns = 0  # another entry with the same time is stale now
         self.drop_stale()
         return slot
 

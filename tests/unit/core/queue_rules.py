@@ -10,9 +10,9 @@ only reference.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import hypothesis
 from hypothesis import strategies as st
@@ -139,6 +139,8 @@ def pick(things: Sequence[Thing], choice: int) -> Thing:
 class QueueRules(RuleBasedStateMachine):
     has_keys = False
     """True: each queue that may have an OrderingKey has one."""
+    focus: Mapping[str, Any] | None = None
+    """Fields of the settings that all queues have, whatever was drawn."""
 
     def make_subjects(self, settings: Sequence[QueueSettings]) -> tuple[Subject, Subject]:
         """The subject and the model."""
@@ -164,6 +166,8 @@ class QueueRules(RuleBasedStateMachine):
                 name=f"Q{index}",
                 has_ordering_key=one.has_ordering_key or (self.has_keys and one.at_least_once),
             )
+            if self.focus is None
+            else replace(one, name=f"Q{index}", **self.focus)
             for index, one in enumerate(settings)
         ]
         self.subject, self.model = self.make_subjects(self.settings)
@@ -528,9 +532,16 @@ def queue_rules(make_subject: MakeSubject, make_model: MakeSubject = QueueModel)
 
 
 def check_queue_rules(
-    make_subject: MakeSubject, settings: hypothesis.settings | None = None, has_keys: bool = False
+    make_subject: MakeSubject,
+    settings: hypothesis.settings | None = None,
+    has_keys: bool = False,
+    focus: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run the state machine. A difference raises AssertionError; exceptions of the subject are passed on."""
+    """Run the state machine. A difference raises AssertionError; exceptions of the subject are passed on.
+
+    `has_keys`: all queues at least once have an ordering key. `focus`: fields of `QueueSettings` that all queues have.
+    """
     rules = queue_rules(make_subject)
     rules.has_keys = has_keys
+    rules.focus = focus
     run_state_machine_as_test(rules, settings=settings)

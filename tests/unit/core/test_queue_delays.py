@@ -104,6 +104,25 @@ def test_a_message_delayed_again_waits_for_the_new_time(queues: SharedQueues) ->
     assert (counter(queues, "depth"), counter(queues, "delayed")) == (1, 0)
 
 
+@pytest.mark.parametrize("between_ns", [(), (900,)])
+def test_a_message_delayed_twice_to_the_same_time_becomes_available_once(
+    queues: SharedQueues, between_ns: tuple[int, ...]
+) -> None:
+    """A copy of the queue has the time already, and the log's record of it follows: the counters stay right."""
+    enter(queues, 8, 500)
+    enter(queues, 16, 100)  # stale entries behind it stay
+    for until_ns in (*between_ns, 500):
+        queues.manager.delay_recorded(0, 8, until_ns)
+    assert counter(queues, "delayed") == 2
+    queues.manager.pass_time(1000)
+    assert sorted(queues.manager.available(0)) == [8, 16]
+    assert (counter(queues, "delayed"), counter(queues, "depth")) == (0, 2)
+    assert queues.manager.due_ns == NEVER
+    queues.leave(0, 8)
+    queues.leave(0, 16)
+    assert counter(queues, "depth") == 0
+
+
 @pytest.mark.parametrize(
     ("delayed", "expires", "width", "size"), [(False, False, 0, 24), (False, True, 1, 40), (True, True, 2, 48)]
 )

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.queue_model import QueueModel
 from tests.support.queue_scenarios import SCENARIOS, Scenario
-from tests.unit.core.broken_queue_models import BROKEN_MODELS
+from tests.unit.core.broken_queue_models import BROKEN_MODELS, FOCUS
 from tests.unit.core.queue_rules import check_queue_rules
 
 
@@ -36,4 +36,11 @@ def test_random_comparison_finds_a_broken_rule(broken: type[QueueModel]) -> None
         verbosity=hypothesis.Verbosity.quiet,
     )
     with pytest.raises(AssertionError):
-        check_queue_rules(broken, settings)
+        check_queue_rules(broken, settings, focus=FOCUS.get(broken))
+
+
+@pytest.mark.parametrize("broken", FOCUS, ids=lambda model: model.__name__)
+def test_the_settings_of_a_broken_rule_suit_the_true_model(broken: type[QueueModel]) -> None:
+    """Otherwise the settings, not the rule, would be what the comparison finds."""
+    settings = hypothesis.settings(max_examples=5, stateful_step_count=40, deadline=None)
+    check_queue_rules(QueueModel, settings, focus=FOCUS[broken])
