@@ -5,6 +5,7 @@ options, the values of options without variables, filters, expressions, message 
 module needs.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -30,10 +31,14 @@ from amps.config.findings import Severity
 from amps.config.model import ActionConfig, ActionModule
 from amps.config.model_queues import QueueConfig
 from amps.config.schema import Block, Checker, Leaf, NotSupportedYet, Options, Section
-from amps.config.units import shown
+from amps.config.units import read_interval, shown
 from amps.expressions import ExpressionError, Functions, Usage, compile_expression
 from amps.messages import TypeSettings
 from amps.topic_expressions import BadTopicExpression, has_regex_characters, topic_predicate
+
+_DOWNGRADE = "amps-action-do-downgrade-replication"
+_UPGRADE = "amps-action-do-upgrade-replication"
+_ON_SCHEDULE = "amps-action-on-schedule"
 
 
 def _module(known: Mapping[str, ModuleDescription], kind: str) -> Leaf:
@@ -92,8 +97,10 @@ class ActionReader:
     def read(self) -> tuple[ActionConfig, ...]:
         """Return the actions, in the order of the file."""
         container = self._root.first("Actions")
-        actions = container.all("Action") if container is not None else []
-        return tuple(self._action(section) for section in actions)
+        sections = container.all("Action") if container is not None else []
+        actions = tuple(self._action(section) for section in sections)
+        self._warn_of_flapping(sections, actions)
+        return actions
 
     def _action(self, section: Section) -> ActionConfig:
         events = [self._module(use, EVENTS) for use in section.all("On")]
@@ -305,6 +312,26 @@ class ActionReader:
                     section.node,
                     f"the actions on this event of the queue publish more than {PUBLISHES_PER_MESSAGE_MAX} messages; "
                     "remove some of these steps",
+                )
+
+    def _warn_of_flapping(self, sections: Sequence[Section], actions: Sequence[ActionConfig]) -> None:
+        """Warn of an action that upgrades destinations that another one downgrades at once (replication.md §8)."""
+        ages: dict[str, list[tuple[float, Section]]] = {name: [] for name in (_DOWNGRADE, _UPGRADE)}
+        for section, action in zip(sections, actions, strict=True):
+            for step in action.steps:
+                (age,) = step.options.get("Age", ("",))[:1]
+                if step.module in ages and _ON_SCHEDULE in (event.module for event in action.events):
+                    with contextlib.suppress(ValueError):  # a variable, or already reported
+                        ages[step.module].append((read_interval(age), section))
+        down_s = min((age_s for age_s, _ in ages[_DOWNGRADE]), default=None)
+        for age_s, section in ages[_UPGRADE]:
+            if down_s is not None and age_s >= down_s:
+                self._checker.note(
+                    section.node,
+                    Severity.WARNING,
+                    f"this action upgrades destinations that lag by up to {age_s:g} s, and another one downgrades "
+                    f"those that lag by more than {down_s:g} s, so one that lags changes again and again; write half "
+                    f"of that for Age here, {down_s / 2:g}s",
                 )
 
     def _warn_of_commands(self, section: Section, action: ActionConfig) -> None:

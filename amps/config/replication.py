@@ -141,6 +141,7 @@ class DestinationReader:
             )
         if section.first("SyncType") is None or not topics or not transports:
             return None  # already reported
+        self._warn_of_filtered_queues(section, topics)
         is_dialled = any(transport.nodes.get("InetAddr") for transport in section.all("Transport"))
         if not is_dialled and self.incoming is None:
             self.checker.error(
@@ -188,6 +189,29 @@ class DestinationReader:
         if message_type in self.surroundings.message_types:
             self._check_recorded(section, topic, matches)
         return topic
+
+    def _warn_of_filtered_queues(self, section: Section, topics: Sequence[ReplicatedTopic]) -> None:
+        """Warn of a `Filter` on a queue that goes to a destination, or on its messages (replication.md §14.5, 7)."""
+        for queue in self.surroundings.queues:
+            of_type = [topic for topic in topics if topic.message_type == queue.message_type]
+            if queue.kind == "LocalQueue" or not any(_carries(topic, queue.name, False) for topic in of_type):
+                continue  # a copy without the queue may be filtered
+            for topic in of_type:
+                if topic.filter is None or not (
+                    _carries(topic, queue.name, False)
+                    or _carries(topic, queue.underlying_topic, queue.underlying_is_regex)
+                ):
+                    continue
+                self.checker.note(
+                    next(
+                        one.where("Filter")
+                        for one in section.all("Topic")
+                        if one.first("Name") == topic.name and one.first("Filter") == topic.filter
+                    ),
+                    Severity.WARNING,
+                    f"messages of the queue {shown(queue.name)} that do not match stay on the instance to which they "
+                    "were published: no other one delivers them, or has them if this one is lost; remove the Filter",
+                )
 
     def _check_recorded(self, section: Section, topic: ReplicatedTopic, matches: object) -> None:
         """Check that something of the topic is in the log: rule 9.1 would else never hold."""
@@ -274,6 +298,22 @@ class DestinationReader:
                 f"{shown(destination.group)} with different topics; a message that comes late by one way, after a "
                 "newer one of its publisher by another, is dropped as a duplicate; list the same topics in both",
             )
+
+
+def _carries(topic: ReplicatedTopic, name: str, is_regex: bool) -> bool:
+    """Whether messages of a topic go to a destination as this one. Of two expressions only equal ones are known to have
+    topics in common.
+    """
+    if topic.name == name:
+        return True
+    try:
+        if is_regex:
+            matches = None if topic.is_regex else topic_predicate(name, True)
+            return matches is not None and matches(topic.name)
+        matches = topic_predicate(topic.name, topic.is_regex)
+        return matches is not None and matches(name)
+    except BadTopicExpression:
+        return False  # already reported
 
 
 def read_min_sync_destinations(

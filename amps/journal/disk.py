@@ -20,6 +20,8 @@ from amps.journal.names import unfinished_path
 Identity = tuple[int, int]
 """Device and inode number of a directory."""
 
+FILE_MODE = 0o640
+"""Of all files of a journal directory: they hold messages, or tell of them."""
 PAGE_BYTES = 4096
 FILL_BYTES = 4 << 20
 _ZEROS = mmap.mmap(-1, FILL_BYTES)  # page-aligned, as writing past the page cache requires
@@ -70,7 +72,7 @@ class Disk:
         """Open a file; new ones are readable by owner and group."""
         if flags & os.O_CREAT:
             Disk.check(self, path.parent)  # not self.check, so that subclasses that watch calls see one call
-        return os.open(path, flags | os.O_CLOEXEC, 0o640)
+        return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
     def close(self, descriptor: int) -> None:
         """Close a file without a sync."""

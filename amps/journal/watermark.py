@@ -9,7 +9,7 @@ import os
 import struct
 from pathlib import Path
 
-from amps.journal.disk import Disk
+from amps.journal.disk import FILE_MODE, Disk
 
 WATERMARK_FILE_BYTES = 4096
 WATERMARK_FORMAT = struct.Struct("<8sQQ")
@@ -25,7 +25,7 @@ class WatermarkFile:
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self._disk = disk
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             if os.fstat(descriptor).st_size < WATERMARK_FILE_BYTES:
                 os.pwrite(descriptor, bytes(WATERMARK_FILE_BYTES), 0)

@@ -13,6 +13,8 @@ from amps.server.health import DiskActivity, Health, Pulse
 
 RESTARTS_MAX = 5
 RESTART_WINDOW_S = 60.0
+EXIT_NEW_EPOCH = 79
+"""The replication process has given the log a new epoch, and ends on purpose: another one has to use it."""
 
 
 class GiveUp(Exception):

@@ -21,6 +21,9 @@ For queues that span instances, between the core and the replication process:
     KIND_TRANSFER_REQUEST    [queue number, name of the requester, bookmarks, how many of them are wanted]; bookmarks:
                              publisher id and sequence, 8 bytes each. A grant is a record of the log
     KIND_REACHABLE           [[names of the instances that can be reached]]
+    KIND_LOG_COMPLETE        [name of an instance, ns, [names] | None], of the session of its flow: all that was in its
+                             log so long ago is in the ring before this record. Then the names of the partners; None if
+                             one of them is not connected (sequencer/undecided.pxi)
     from the core            ["transfer_wanted", 0, 0, queue number, name of the owner, bookmarks, how many are wanted]
 
 The layout is that of `amps._core.journal.record` (80-byte header, then a msgpack payload), because the rings carry
@@ -56,6 +59,7 @@ KIND_DECLARE_NAME = 265
 KIND_REPLICATION_VECTOR = 266
 KIND_TRANSFER_REQUEST = 267
 KIND_REACHABLE = 268
+KIND_LOG_COMPLETE = 269
 KIND_REPLY = 512
 KIND_QUEUE_DELIVERIES = 513
 

@@ -38,7 +38,14 @@ from amps.expressions.filters import load_compiler
 from amps.journal.disk import Identity
 from amps.server import console, remedies
 from amps.server.advancing import Advancing
-from amps.server.children import RESTART_WINDOW_S, RESTARTS_MAX, Child, GiveUp, RestartCounter
+from amps.server.children import (
+    EXIT_NEW_EPOCH,
+    RESTART_WINDOW_S,
+    RESTARTS_MAX,
+    Child,
+    GiveUp,
+    RestartCounter,
+)
 from amps.server.clock import SYSTEM, Clock, ManualClock
 from amps.server.core.process import EXIT_REFUSED, run_core
 from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
@@ -503,7 +510,8 @@ class Supervisor:
         elif child is self._replication:
             self._replication = None
             assert self._runtime.replication_index is not None
-            self._publisher_died(child, self._runtime.replication_index, status)
+            why = "01-0010" if code == EXIT_NEW_EPOCH else "01-0002"
+            self._publisher_died(child, self._runtime.replication_index, status, why)
         else:
             index = self._transports.index(child)
             self._transports[index] = None
@@ -521,9 +529,10 @@ class Supervisor:
             reason = self._outage_reason or f"the core ended ({status})"
             self._failures.status = self._give_up(reason)
 
-    def _publisher_died(self, child: Child, index: int, status: str) -> None:
+    def _publisher_died(self, child: Child, index: int, status: str, why: str = "01-0002") -> None:
+        """Start another process, unless the instance stops. `why`: the log record that tells of the end."""
         if self._stopping_for is None:
-            self.log.log("01-0002", process=child.title, pid=child.pid, status=status)
+            self.log.log(why, process=child.title, pid=child.pid, status=status)
             if index < self._runtime.workers or not self._ready:
                 self._give_up_if_too_often(child, status)
             elif self._died_too_often(child):

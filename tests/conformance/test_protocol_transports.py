@@ -5,6 +5,7 @@ import gzip
 import socket
 import ssl
 import stat
+import struct
 import zlib
 from pathlib import Path
 
@@ -272,6 +273,7 @@ LOGON = frame({"c": "logon", "client_name": "x"})
         (LOGON[3::-1] + LOGON[4:], "lowest byte first"),
         (LOGON[4:], "without the length"),
         (b"8=FIX.4.2\x019=5\x01", "FIX"),
+        (struct.pack(">IBB", 24, 1, 0) + b'{"proto":[1],"name":"A"', "the protocol of replication"),
         (b"\xff\xff\xff\xff whatever", "longer than the maximum"),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",

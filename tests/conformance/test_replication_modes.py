@@ -119,7 +119,7 @@ def test_replication_13_what_is_configured_async_never_becomes_sync(pair: Pair, 
     if how == "action":
         wait_until(lambda: len(pair.echoes("ran")) >= 3, CHANGED_S, "the action does not run")
     else:
-        assert pair.run("upgrade") == 500
+        assert pair.run("upgrade") == 409
         assert pair.run("downgrade") == 200
     assert pair.metric("replication_type") == "async"
 

@@ -1,6 +1,7 @@
 """Transactions of workers on queues that span instances (queue_guarantees.md §4; replication.md §14, 25.93)."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import pytest
 
 from amps.client import HAClient
-from tests.support.queues import bodies, result, send, transaction_body
+from tests.support.queues import bodies, queue_xml, result, send, transaction_body
 from tests.support.replicated_queues import Group
+from tests.support.server import wait_until
 
 WAIT_S = 30
 
@@ -110,3 +112,43 @@ def test_a_proxy_decides_without_the_lost_owner(pair: Group) -> None:
     assert len(pair.instances.log_of("A", 1, "Tresult")) == 1
     with pair.instances.reader("B", "Tresult") as reader:
         reader.expect_silence()
+
+
+def test_a_transaction_of_a_message_that_never_existed_is_refused(tmp_path: Path) -> None:
+    """replication.md 25.94: not while a partner is away, which may have recorded it; then once, as any lost lease. Its
+    sequences are taken in both logs, so the worker goes on.
+    """
+    group = Group(tmp_path)
+    queue = queue_xml("Q", "T", DeferredAckExpiration="1s")
+    try:
+        with group.instances:
+            group.add("A", ["B"], queue)
+            group.add("B", ["A"], queue)
+            proxies = [group.instances.proxy("A", "B"), group.instances.proxy("B", "A")]
+            group.instances.start()
+            for proxy in proxies:
+                proxy.cut()
+            for name, other in ("AB", "BA"):
+                group.instances.wait_disconnected(name, other)
+            for _ in range(3):
+                assert _attempt(group) == "transaction undecided"
+                time.sleep(1)
+            for proxy in proxies:
+                proxy.heal()
+            wait_until(lambda: _attempt(group) == "lease lost", WAIT_S, "it is never decided")
+            worker = group.client("B", "worker")
+            worker.publish_persisted("Tresult", [b'{"after":1}'], 3)
+            for name in "AB":
+                (result,) = group.instances.log_of(name, 1, "Tresult")
+                assert result.body == b'{"after":1}'
+    finally:
+        group.release()
+
+
+def _attempt(group: Group) -> str:
+    """A worker connects and repeats its transaction. Returns the reason of the failure."""
+    worker = group.client("B", "worker")
+    send(worker, "4711|7|", 1, transaction_body(result(b'{"done":1}', "Tresult")), a="processed,persisted")
+    reason = worker.wait_for_ack("processed", timeout_s=WAIT_S).reason
+    worker.close()
+    return str(reason)

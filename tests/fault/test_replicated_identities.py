@@ -91,6 +91,9 @@ def test_a_source_that_lost_its_durable_end_begins_a_new_epoch(
     (told,) = group["A"].log.wait_for("1E-0021", "instance B has transactions", timeout_s=PATIENCE_S)
     assert told.level == "error"
     group["A"].expect_disturbance()  # the replication process begins anew
+    (ended,) = group["A"].log.wait_for("01-0010", "replication", timeout_s=PATIENCE_S)
+    assert ended.level == "info"
+    assert not group["A"].log.find("01-0002")
     group.wait_connected("A", "B")
     group.wait_connected("B", "A")
     assert _epoch(group["A"]) != epoch

@@ -52,6 +52,7 @@ cdef enum RecordKind:
     KIND_REPLICATION_VECTOR = 266  # requests the highest sequence of each publisher
     KIND_TRANSFER_REQUEST = 267    # another instance requests queue messages
     KIND_REACHABLE = 268           # the instances that can be reached by replication
+    KIND_LOG_COMPLETE = 269        # what this instance has of the log of another one is complete up to a moment
     KIND_QUEUE_DELIVERIES = 513    # from the core: journal/queue_records.pxd
 
 

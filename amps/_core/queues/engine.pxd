@@ -307,6 +307,20 @@ cdef class BookmarkTable:
 cdef class Queue
 
 
+cdef class Candidates:
+    cdef bint by_priority
+    cdef uint64_t count_max
+    cdef list entries
+    cdef QueueSlot worst                   # flags, priority and position of the last one that is kept, if `has_worst`
+    cdef bint has_worst
+    cdef bint was_cut                      # some were found that are not among the best
+
+    cdef bint stops_walk(self)
+    cdef int add(self, uint32_t owner, uint32_t slot, const QueueSlot* message) except -1
+    cdef int _cut(self) except -1
+    cdef list best(self)
+
+
 cdef class QueueSpan:
     cdef Queue queue
     cdef QueueSlot* slots                  # of the arena
@@ -325,7 +339,7 @@ cdef class QueueSpan:
     cdef readonly uint64_t wanted          # messages that were requested and have not come
     cdef uint64_t wanted_until_ns          # when they are no longer expected
     cdef list named                        # (slot, log position) of the messages that their requests named
-    cdef uint64_t granted_position         # the last log position of those that have come
+    cdef QueueSlot granted                 # the last one that has come, in the order of delivery; position 0 = none
     cdef uint64_t began_ns                 # UNIX time from which times of requests in slots count; 0 = none yet
 
     cdef int enter(self, uint32_t slot, uint32_t origin) except -1
@@ -353,7 +367,7 @@ cdef class QueueSpan:
     cdef uint64_t room(self) except? 0xFFFFFFFFFFFFFFFF
     cdef bint look(self) except -1
     cdef int _request(self, list found, uint64_t room) except -1
-    cdef int _granted(self, uint64_t position) except -1
+    cdef int _granted(self, const QueueSlot* message) except -1
     cdef void _forget_requests(self, QueueSlot* message) noexcept nogil
     cdef uint64_t _due_ns(self, const QueueSlot* message) noexcept nogil
     cdef void _note_request(self, QueueSlot* message) noexcept nogil

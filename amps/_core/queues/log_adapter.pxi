@@ -171,24 +171,34 @@ cdef class LogAdapter:
                 return False
         return True
 
-    cdef bint is_undecided(self, const RecordHeader* record, uint32_t queue) except -1:
+    cdef set undecided_owners(self, const RecordHeader* record, uint32_t queue):
         """Whether another instance may have recorded a transaction whose fence does not hold here (decision 25.93): it
         owns one of the messages, or one has not come here yet. What has left is decided: its owner's log has said so.
+
+        None: it cannot. Else the names of the owners of its messages, as far as they are other instances and known.
         """
         cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
         cdef const QueueEntry* entries = <const QueueEntry*>(header + 1)
         cdef Queue tracked = self.manager.shared.queues[queue]
+        cdef Ownerships ownerships = self.manager.shared.ownerships
+        cdef set owners = set()
+        cdef bint is_missing = False
         cdef uint32_t at
         cdef uint32_t slot
         if tracked.span is None:
-            return False
+            return None
         for at in range(header.count):
             if entries[at].position == 0:
-                return True
+                is_missing = True
+                continue
             slot = tracked.find(entries[at].position, entries[at].slot)
             if slot != NO_SLOT and not tracked.span.owns(slot):
-                return True
-        return False
+                owners.add(ownerships.names[ownerships.table[tracked.slots[slot].ownership].owner])
+        return owners if owners or is_missing else None
+
+    cdef uint64_t deferred_ns(self, uint32_t queue) except? 0xFFFFFFFFFFFFFFFF:
+        """The DeferredAckExpiration of a queue."""
+        return (<Queue>self.manager.shared.queues[queue]).deferred_ns
 
     cdef int count_transaction(self, uint32_t queue, bint held) except -1:
         """Count a transaction of a queue's messages that has its effect, or, if the fence did not hold, has none."""

@@ -162,7 +162,8 @@ cdef class LogAdapter:
     cdef int drop_duplicate(self, const RecordHeader* record, tuple queues) except -1
     cdef bint may_acknowledge(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1
     cdef bint holds(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1
-    cdef bint is_undecided(self, const RecordHeader* record, uint32_t queue) except -1
+    cdef set undecided_owners(self, const RecordHeader* record, uint32_t queue)
+    cdef uint64_t deferred_ns(self, uint32_t queue) except? 0xFFFFFFFFFFFFFFFF
     cdef int count_transaction(self, uint32_t queue, bint held) except -1
     cdef uint32_t acknowledge(
         self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,

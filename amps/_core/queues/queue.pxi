@@ -1123,14 +1123,7 @@ cdef class Queue:
 
     cdef bint precedes(self, uint32_t one, uint32_t other) noexcept nogil:
         """Whether one message is delivered before the other."""
-        cdef QueueSlot* a = &self.slots[one]
-        cdef QueueSlot* b = &self.slots[other]
-        if self.has_priority:
-            if (a.flags ^ b.flags) & SLOT_HAS_PRIORITY:
-                return a.flags & SLOT_HAS_PRIORITY != 0
-            if a.priority != b.priority:
-                return a.priority > b.priority
-        return a.position < b.position
+        return is_before(&self.slots[one], &self.slots[other], self.has_priority)
 
     cdef int64_t choose(self) except -2:
         """Choose the next message to deliver. -1: there is none, or delivery waits for the evaluation of a filter."""

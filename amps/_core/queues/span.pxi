@@ -7,11 +7,12 @@
 # for an owner that cannot be reached. Both apply it at once, and every other instance when the record arrives.
 #
 # A subscription with free backlog, but without an available message, makes this instance look for messages of other
-# owners (`look`). It walks in the order of the log, a few thousand slots in a turn. It names a message in a request
-# when the message has been here for longer than acknowledgements of such messages usually take, and again after 1, 2,
-# 4, … seconds, at most 30. A request names more messages than it wants, because the owner may have delivered the first
-# ones itself. When all wanted messages were granted, the rest is wanted as if it had not been named. There is no
-# further request until then, or for a second: so messages move in the order of the log.
+# owners (`look`). It walks in the order of the log, a few thousand slots in a turn; with priorities it names the best
+# of these (candidates.pxi). It names a message in a request when the message has been here for longer than
+# acknowledgements of such messages usually take, and again after 1, 2, 4, … seconds, at most 30. A request names more
+# messages than it wants, because the owner may have delivered the first ones itself. When all wanted messages were
+# granted, the rest is wanted as if it had not been named. There is no further request until then, or for a second: so
+# messages move in the order of the log, or of their priorities.
 #
 # A transfer may come before its message, by another way. It is kept as long as an acknowledgement would be.
 #
@@ -25,6 +26,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 cdef enum:
     SLOTS_PER_LOOK = 4096
+    SLOTS_PER_RANKED_LOOK = 16384  # with priorities, where all of them are compared before any is named
     NAMED_MIN = 256                # messages that a request may name, however few are wanted
     NAMED_MAX = 1024
     REQUESTS_COUNTED_MAX = 7
@@ -61,7 +63,7 @@ cdef class QueueSpan:
         self.wanted = 0
         self.wanted_until_ns = 0
         self.named = []
-        self.granted_position = 0
+        memset(&self.granted, 0, sizeof(QueueSlot))
         self.began_ns = 0
 
     # --- messages enter and leave -----------------------------------------------------------------------
@@ -154,7 +156,7 @@ cdef class QueueSpan:
         elif owner == 0 and not was_own:
             self.queue.counters.foreign -= 1
             self.queue.counters.transferred_in += 1
-            self._granted(self.slots[slot].position)
+            self._granted(&self.slots[slot])
             if state == SLOT_ELSEWHERE:
                 self.queue.open_(slot)
         elif state == SLOT_ELSEWHERE:
@@ -285,13 +287,15 @@ cdef class QueueSpan:
         cdef uint64_t now_ns = queue.now_ns
         cdef uint64_t room
         cdef uint64_t taken = 0
-        cdef uint64_t named_max
+        cdef list named
         cdef uint64_t due_ns
         cdef uint64_t barrier = NEVER
         cdef uint32_t looked_at = 0
+        cdef uint32_t looks_max = SLOTS_PER_RANKED_LOOK if queue.has_priority else SLOTS_PER_LOOK
         cdef uint32_t slot
         cdef uint32_t owner
-        cdef list found = []
+        cdef Candidates found
+        cdef Candidates takes
         if self.look_ns > now_ns:
             return False
         self.look_ns = NEVER
@@ -309,14 +313,15 @@ cdef class QueueSpan:
         if self.wanted:
             self.look_at(self.wanted_until_ns)
             return False
-        named_max = min(<uint64_t>NAMED_MAX, max(<uint64_t>NAMED_MIN, 4 * room))
+        found = Candidates(queue.has_priority, min(<uint64_t>NAMED_MAX, max(<uint64_t>NAMED_MIN, 4 * room)))
+        takes = Candidates(queue.has_priority, room)
         if queue.barriers.count:
             barrier = queue.barriers.entries[0].position
         slot = self.at
         if slot == NO_SLOT:
             slot = queue.head
             self.soonest_ns = NEVER
-        while slot != NO_SLOT and looked_at < SLOTS_PER_LOOK and <uint64_t>len(found) < named_max and taken < room:
+        while slot != NO_SLOT and looked_at < looks_max and not found.stops_walk() and not takes.stops_walk():
             if self.slots[slot].position > barrier:
                 slot = NO_SLOT
                 break
@@ -328,16 +333,19 @@ cdef class QueueSpan:
                     if due_ns > now_ns:
                         self.soonest_ns = min(self.soonest_ns, due_ns)
                     else:
-                        found.append((owner, slot))
+                        found.add(owner, slot, &self.slots[slot])
                 elif self.is_proxied and not queue.output.frozen:
-                    self.decide(slot, 0, True)
-                    taken += 1
+                    takes.add(owner, slot, &self.slots[slot])
             slot = queue.arena.next_slot(slot)
-        if found:
-            self._request(found, room)
+        for _, taken_slot in takes.best():
+            self.decide(taken_slot, 0, True)
+            taken += 1
+        named = found.best()
+        if named:
+            self._request(named, room)
             self.soonest_ns = min(self.soonest_ns, now_ns + REPEAT_FIRST_NS)
         self.not_before_ns = now_ns + LOOK_GAP_NS
-        if slot != NO_SLOT and looked_at == SLOTS_PER_LOOK:
+        if slot != NO_SLOT and looked_at == looks_max and not found.was_cut and not takes.was_cut:
             self.at = slot
             self.look_at(self.not_before_ns)
         else:
@@ -349,25 +357,25 @@ cdef class QueueSpan:
         return taken > 0
 
     cdef int _request(self, list found, uint64_t room) except -1:
-        """Request messages, given as (owner, slot) in the order of the log, from their owners; `room` of them are
+        """Request messages, given as (owner, slot) in the order of delivery, from their owners; the first `room` are
         wanted.
         """
         cdef dict by_owner = {}
+        cdef dict wanted_of = {}
         cdef list slots
         cdef uint32_t slot
         cdef uint32_t at
         cdef uint64_t count
         cdef bytearray bookmarks
         cdef uint64_t* words
-        self.granted_position = 0
+        memset(&self.granted, 0, sizeof(QueueSlot))
         self.wanted_until_ns = self.queue.now_ns + REPEAT_FIRST_NS
         for owner, named in found:
             by_owner.setdefault(owner, []).append(named)
-        for owner, slots in by_owner.items():
-            count = min(room, <uint64_t>len(slots))
-            if count == 0:
-                break
-            room -= count
+        for owner, _ in found[:room]:
+            wanted_of[owner] = wanted_of.get(owner, 0) + 1
+        for owner, count in wanted_of.items():
+            slots = by_owner[owner]
             bookmarks = bytearray(16 * len(slots))
             words = <uint64_t*><char*>bookmarks
             for at in range(<uint32_t>len(slots)):
@@ -382,19 +390,22 @@ cdef class QueueSpan:
             )
         return 0
 
-    cdef int _granted(self, uint64_t position) except -1:
+    cdef int _granted(self, const QueueSlot* message) except -1:
         """One more of the wanted messages has come."""
         cdef uint32_t slot
         cdef uint64_t of_named
         if self.wanted == 0:
             return 0
         self.wanted -= 1
-        self.granted_position = max(self.granted_position, position)
+        if self.granted.position == 0 or is_before(&self.granted, message, self.queue.has_priority):
+            self.granted = message[0]
         if self.wanted == 0:
             for slot, of_named in self.named:
-                if of_named > self.granted_position and self.slots[slot].position == of_named:
-                    if self.slots[slot].state == SLOT_ELSEWHERE:
-                        self._forget_requests(&self.slots[slot])
+                if (
+                    self.slots[slot].position == of_named and self.slots[slot].state == SLOT_ELSEWHERE
+                    and is_before(&self.granted, &self.slots[slot], self.queue.has_priority)
+                ):
+                    self._forget_requests(&self.slots[slot])
             self.named = []
             self.prompt()
             self.queue.mark_dirty()

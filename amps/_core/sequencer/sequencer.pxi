@@ -35,6 +35,7 @@ from amps._core.journal.record cimport (
     KIND_QUEUE_MATCHES,
     KIND_QUEUE_SUBSCRIBE,
     KIND_QUEUE_UNSUBSCRIBE,
+    KIND_LOG_COMPLETE,
     KIND_REACHABLE,
     KIND_REPLICATION_FLOW,
     KIND_REPLICATION_VECTOR,
@@ -112,6 +113,7 @@ cdef class Sequencer:
     cdef PublisherMap upstreams    # the publisher ids of upstreams that had flows
     cdef dict flows                # name of an upstream -> (transport, slot, serial) of its flow
     cdef dict refused              # publisher id -> {first sequence: None} of its refused transactions
+    cdef UndecidedTransactions undecided
     cdef uint64_t _refused_from_bytes  # the journal refuses records of that length or more
     cdef uint64_t acknowledged     # queue messages acknowledged in this turn, in the current ring
     cdef bint removals_recorded    # since the last deliveries were taken
@@ -145,6 +147,7 @@ cdef class Sequencer:
         self.refused = {}
         for publisher, sequences in (refused or {}).items():
             self.refused[publisher] = dict.fromkeys(sequences)
+        self.undecided = UndecidedTransactions()
         self._refused_from_bytes = NOTHING_REFUSED
         self.acknowledged = 0
         self.removals_recorded = False
@@ -708,6 +711,7 @@ cdef class Sequencer:
         cdef uint32_t slot = <uint32_t>record.position
         cdef uint32_t serial = <uint32_t>(record.position >> 32)
         cdef bytes payload
+        cdef Session* session
         if record.kind == KIND_QUEUE_MATCHES:
             return self.adapter.hear(record, self.now_ns)
         payload = (<const char*>record_payload(record))[: record.payload_length]
@@ -746,6 +750,12 @@ cdef class Sequencer:
             (names,) = msgpack.unpackb(payload, unicode_errors="surrogatepass")
             if self.adapter is not None:
                 self.adapter.manager.set_reachable(names)
+        elif record.kind == KIND_LOG_COMPLETE:
+            session = state.session(slot)
+            # A record of the flow that was not taken is missing here, whatever the source has sent.
+            if session.serial == serial and session.state == SESSION_ACTIVE:
+                name, age_ns, partners = msgpack.unpackb(payload, unicode_errors="surrogatepass")
+                self.undecided.hear(name, age_ns, partners, self.now_ns)
         else:
             raise ValueError(f"transport {index} pushed a record of unknown kind {record.kind}")
         return 0

@@ -10,6 +10,7 @@ _LogonReply = tuple[Literal["logon"], int, int, bool, int, int]
 _KickReply = tuple[Literal["kick"], int, int, str, str]
 _RefusedReply = tuple[Literal["refused"], int, int]
 _TransactionRefusedReply = tuple[Literal["transaction_refused"], int, int, int]
+_UndecidedReply = tuple[Literal["undecided"], int, int, list[str]]
 _MalformedReply = tuple[Literal["malformed"], int, int]
 _FlowReply = tuple[Literal["replication_flow"], int, int, int, int]
 _VectorReply = tuple[Literal["replication_vector"], int, int, int, int]
@@ -18,6 +19,7 @@ Reply = (
     | _KickReply
     | _RefusedReply
     | _TransactionRefusedReply
+    | _UndecidedReply
     | _MalformedReply
     | _FlowReply
     | _VectorReply
@@ -45,6 +47,10 @@ class Topic:
 
 class TransportState: ...
 class ReplicatedNames: ...
+
+class UndecidedTransactions:
+    def __init__(self) -> None: ...
+    def hear(self, name: str, age_ns: int, partners: Sequence[str] | None, now_ns: int) -> None: ...
 
 class Sequencer:
     replication_index: int | None

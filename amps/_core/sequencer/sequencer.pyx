@@ -2,6 +2,7 @@
 
 include "../shm/layout.pxi"
 include "transport_state.pxi"
+include "undecided.pxi"
 include "sequencer.pxi"
 include "transactions.pxi"
 include "replicated.pxi"

@@ -44,6 +44,8 @@ cdef int take_transaction(Sequencer core, RecordHeader* transaction, TransportSt
     cdef uint64_t first = transaction.sequence
     cdef uint32_t count
     cdef Topic queue
+    cdef set owners
+    cdef list awaited
     if session.serial != serial or session.state != SESSION_ACTIVE:
         core.fenced += 1
         return 0
@@ -74,21 +76,26 @@ cdef int take_transaction(Sequencer core, RecordHeader* transaction, TransportSt
     if not core.adapter.holds(
         acknowledgement, <uint32_t>queue.queue, client_key(state.index, slot, session.serial)
     ):
-        if core.adapter.is_undecided(acknowledgement, <uint32_t>queue.queue):
-            return leave_undecided(core, session, slot, state)
+        owners = core.adapter.undecided_owners(acknowledgement, <uint32_t>queue.queue)
+        if owners is not None:
+            awaited = core.undecided.awaited(
+                publisher.publisher_id, first, owners, core.adapter.deferred_ns(<uint32_t>queue.queue), core.now_ns
+            )
+            if awaited:
+                return leave_undecided(core, session, slot, state, awaited)
         return refuse_transaction(core, session, slot, state, queue, first, first + count - 1, True)
     return accept_transaction(core, transaction, session, slot, state, queue, count)
 
 
-cdef int leave_undecided(Sequencer core, Session* session, uint32_t slot, TransportState state) except -1:
+cdef int leave_undecided(
+    Sequencer core, Session* session, uint32_t slot, TransportState state, list awaited
+) except -1:
     """End a session whose transaction another instance may have recorded: the client repeats it until that is known.
-
-    A refusal here would take its sequences. If the other instance has recorded it, and comes back, the two logs would
-    differ for good.
+    awaited: the names of the instances of which more must be known; see `UndecidedTransactions.awaited`.
     """
     session.state = SESSION_FENCED
     core.fenced += 1
-    core.replies.append((state.index, ("undecided", slot, session.serial)))
+    core.replies.append((state.index, ("undecided", slot, session.serial, awaited)))
     return 0
 
 
@@ -189,6 +196,7 @@ cdef int accept_transaction(
         new_name = True
     # Nothing below can refuse it.
     core.publishers[session.publisher].last_sequence = last_sequence
+    core.undecided.forget(core.publishers[session.publisher].publisher_id, transaction.sequence)
     core.acknowledged += entries
     record = <RecordHeader*>(<uint8_t*>transaction + TRANSACTION_BYTES)
     if core.adapter.acknowledge(
@@ -283,6 +291,7 @@ cdef int refuse_transaction(
     core.flush_run()
     writer.last_refused_offset = record.position - writer.start_position
     publisher.last_sequence = last
+    core.undecided.forget(publisher.publisher_id, first)
     refused = core.refused.setdefault(publisher.publisher_id, {})
     refused[first] = None
     if len(refused) > REFUSED_MAX:

@@ -220,8 +220,9 @@ REASONS: Mapping[str, Reason] = {
     "transaction undecided": Reason(
         _ENDED,
         Advice(
-            "Another instance owns a message of the transaction, and may have recorded it before it was lost.",
-            "Connect again and repeat it, as an HAClient does. It is decided when that instance is back.",
+            "Another instance owns a message of the transaction, or it never came here: it may be recorded elsewhere.",
+            "Connect again and repeat it, as an HAClient does. The detail names the instances of which more must be "
+            "known; it is decided when they are connected, about a minute after the first try.",
         ),
     ),
     "not recorded": Reason(

@@ -63,6 +63,10 @@ SERVER_EVENTS: Mapping[str, Advice] = {
         "A process that messages do not need, such as the services process, ends again and again.",
         "Look at the records before. Actions and the administration interface do not work meanwhile.",
     ),
+    "01-0010": Advice(
+        "The log has lost messages that other instances have (1E-0021). The replication process begins anew with a new "
+        "epoch, and all instances compare what they have.",
+    ),
     "01-0022": Advice(
         "A process crashed and left a dump.", "Report it with the dump and the records before."
     ),

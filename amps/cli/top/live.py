@@ -108,7 +108,7 @@ def handle(key: str, choice: Choice, page: int) -> bool:
         choice.paused = not choice.paused
     elif key == "\t":
         choice.next_view()
-    elif key in "1234"[: len(names)]:
+    elif key in "12345"[: len(names)]:
         choice.show(names[int(key) - 1])
     elif key in ("s", "S"):
         choice.next_sort(1 if key == "s" else -1)

@@ -21,6 +21,7 @@ VIEWS: dict[str, tuple[str, ...]] = {
     "clients": ("client", "subscriptions", "topics", "backlog"),
     "subscriptions": ("client", "sub_id", "topic", "type", "backlog", "filter", "bookmark", "options"),
     "topics": ("topic", "type", "subscriptions", "clients", "replays", "depth"),
+    "destinations": ("destination", "instance", "mode", "connected", "behind_s", "messages_per_s", "disconnects"),
 }  # fmt: skip
 """The columns of each view."""
 
@@ -35,6 +36,8 @@ class Reading:
     subscriptions: list[Row] = field(default_factory=list)
     topics: list[Row] = field(default_factory=list)
     queues: list[Row] = field(default_factory=list)
+    destinations: list[Row] = field(default_factory=list)
+    """Of replication; none if the instance does not replicate."""
     counters: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Messages that have entered and left each queue, by id."""
 
@@ -46,6 +49,7 @@ class Reading:
             "subscriptions": self.subscriptions,
             "topics": self.topics,
             "queues": self.queues,
+            "destinations": self.destinations,
         }
 
 
@@ -100,6 +104,7 @@ def read_values(values: Mapping[str, Any], at_s: float, before: Reading | None =
         subscriptions,
         _topics(subscriptions, queues),
         queues,
+        [_destination(row) for row in _members(values, "replication")],
         counters,
     )
 
@@ -186,6 +191,20 @@ def _queue(
         "transactions_refused": _number(row.get("transactions_refused")),
         "entered": entered,
         "left": left,
+    }
+
+
+def _destination(row: Mapping[str, Any]) -> Row:
+    """A destination. Its rate is the server's own, so the first reading has it, too."""
+    connected = {"1": "yes", "0": "no"}.get(str(row.get("is_connected", "")))
+    return {
+        "destination": str(row.get("name", "")),
+        "instance": str(row.get("destination_name", "")),
+        "mode": str(row.get("replication_type", "")),
+        "connected": connected,
+        "behind_s": _decimal(row.get("seconds_behind")),
+        "messages_per_s": _decimal(row.get("messages_out_per_sec")),
+        "disconnects": _number(row.get("disconnect_count")),
     }
 
 

@@ -20,14 +20,20 @@ TITLES = {
     "transactions_lease_lost": "tx lost",
     "transactions_refused": "tx refused",
     "sub_id": "sub id",
+    "behind_s": "behind s",
+    "messages_per_s": "messages/s",
 }
 NUMBERS = frozenset(
     ("depth", "in_per_s", "out_per_s", "age_s", "consumers", "leased", "lease_age_s", "expired_leases", "inactive",
      "delayed", "waiting", "transactions", "transactions_lease_lost", "transactions_refused",
-     "subscriptions", "topics", "clients", "backlog", "replays")
+     "subscriptions", "topics", "clients", "backlog", "replays", "behind_s", "messages_per_s", "disconnects")
 )  # fmt: skip
-FIRST_SORT = {"queues": "depth", "clients": "backlog", "subscriptions": "client", "topics": "topic"}
-KEYS_HELP = "q quit  1-4 or tab view  s S sort  r reverse  p pause  j k scroll"
+FIRST_SORT = {
+    "queues": "depth", "clients": "backlog", "subscriptions": "client", "topics": "topic", "destinations": "destination"
+}  # fmt: skip
+OF_SOME_INSTANCES = "destinations"
+"""The view that is shown only if it has rows, or was asked for."""
+KEYS_HELP = "q quit  1-5 or tab view  s S sort  r reverse  p pause  j k scroll"
 EMPTY = "-"
 LINES_AROUND_ROWS = 5
 """Two lines of heading, the two lines above the rows of the table, and the line of keys."""
@@ -124,6 +130,8 @@ def screen(
     lines: list[RenderableType] = [Text("amps top") if reading is None else heading(reading)]
     state = Text(no_wrap=True, overflow="ellipsis")
     for number, view in enumerate(VIEWS, 1):
+        if view == OF_SOME_INSTANCES and view != choice.view and not (reading and reading.destinations):
+            continue
         state.append(f"{number} {view}", style="reverse" if view == choice.view else "")
         state.append("  ")
     state.append(when)
@@ -154,10 +162,12 @@ def screen(
 
 
 def write_once(console: Console, reading: Reading, views: Sequence[str]) -> None:
-    """Write the views one after the other."""
+    """Write the views one after the other, but for an empty one that most instances do not have."""
     choice = Choice()
     console.print(heading(reading), soft_wrap=True)
     for view in views:
+        if view == OF_SOME_INSTANCES and len(views) > 1 and not reading.destinations:
+            continue
         choice.show(view)
         console.print()
         console.print(Text(view, style="bold"))

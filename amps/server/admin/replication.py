@@ -150,7 +150,7 @@ class ReplicationView:
         try:
             await self._requests.change(verb, number)
         except RequestRefused as refusal:
-            raise Refused(500, str(refusal)) from None
+            raise Refused(409 if refusal.answered else 500, str(refusal)) from None
 
     # --- readiness ------------------------------------------------------------------------------------------
 

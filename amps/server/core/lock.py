@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from amps.journal.disk import FILE_MODE
 from amps.journal.names import find_journals
 from amps.server.eventlog import Report
 
@@ -101,7 +102,7 @@ class DirectoryLock:
 def lock_directory(directory: Path, instance_name: str, report: Report) -> DirectoryLock:
     """Lock the directory against other cores. `report(id, **values)` logs. Raises DirectoryInUse, OSError."""
     path = directory / f"{instance_name}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     began_s = time.monotonic()
     waiting_for: int | None = None
     while True:

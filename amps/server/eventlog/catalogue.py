@@ -64,6 +64,11 @@ CATALOGUE: Mapping[str, Entry] = {
         "process[{process}] keeps ending ({status}); it is started again in {seconds} seconds; messages are processed "
         "without it meanwhile.",
     ),
+    "01-0010": Entry(
+        "info",
+        "process[{process}] with pid {pid} ended on purpose ({status}), because the log has begun a new epoch; "
+        "starting it again.",
+    ),
     "01-0022": Entry("critical", "the server may not be running correctly, minidump written to {path}"),
     "01-0031": Entry("warning", "{count} log records were lost while the log process was not reading."),
     "01-0032": Entry("warning", "the log target {target} cannot be written: {reason}."),

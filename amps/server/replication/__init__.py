@@ -15,6 +15,7 @@ passes records to its core.
     write_times     how old records are, by a clock that nobody sets
     state_file      what a restart knows about the destinations
     core_sessions   sessions with the core for the sinks
+    completeness    word that all of a log was sent, for transactions that are undecided
     reachability    which instances can be reached over links
     transfers       requests for queue messages on their way to the owner
     replication     all of it together, without a process: the simulation drives it, too

@@ -20,6 +20,7 @@ from amps._core.wire.topics import TopicEntry
 from amps.server.records import (
     KIND_DECLARE_NAME,
     KIND_DISCONNECT,
+    KIND_LOG_COMPLETE,
     KIND_REACHABLE,
     KIND_REPLICATION_FLOW,
     KIND_REPLICATION_VECTOR,
@@ -33,6 +34,7 @@ from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
 
 SERIAL_MASK = 0xFFFFFFFF
+NS_PER_S = 1_000_000_000
 ROOM_POLL_S = 0.002
 BUSY_BYTES = 1 << 17
 """Of the log, in one turn: written and synced bytes together."""
@@ -177,6 +179,14 @@ class CoreSessions:
         """Tell the core the text of a name id. False: there is no room now."""
         record = control_record([name_class, name_id, text], KIND_DECLARE_NAME)
         return not self.link.has_controls_waiting and bool(self.link.ring.push(record))
+
+    def tell_complete(self, session: CoreSession, name: str, age_s: float, partners: list[str] | None) -> None:
+        """Tell the core that all that was in the log of an upstream `age_s` ago was passed on before. `partners`: the
+        names of the instances that send to this one what they have; None: not all of them are connected.
+        """
+        content = [name, max(0, int(age_s * NS_PER_S)), partners]
+        self.link.push_control(control_record(content, KIND_LOG_COMPLETE, session.slot, session.serial))
+        self.schedule()
 
     # --- records without a session ----------------------------------------------------------------------------
 

@@ -160,6 +160,13 @@ class Parser:
         self._long = bytearray()
         self._long_end = 0
         self._payload_bytes = 0
+        self._is_first = True
+
+    def _violation(self, problem: str) -> ProtocolError:
+        """The error for a frame. For the first one it names the protocol that the other side probably speaks."""
+        first = bytes(self._short[self._at : min(self._end, self._at + HINT_BYTES)])
+        foreign = foreign_protocol(first) if self._is_first else None
+        return ProtocolError(foreign or problem)
 
     def room(self) -> memoryview:
         """The memory for the next bytes. The payload of the last frame is no longer valid from now on."""
@@ -199,12 +206,13 @@ class Parser:
                 return None
             length = int.from_bytes(self._short[self._at : self._at + LENGTH_BYTES], "big")
             if length < 2 or length > self.bytes_max:
-                raise ProtocolError(f"a frame of {length} bytes, allowed are 2 to {self.bytes_max}")
+                raise self._violation(f"a frame of {length} bytes, allowed are 2 to {self.bytes_max}")
             if there < HEAD_BYTES:
                 return None
             kind, flags = self._short[self._at + LENGTH_BYTES : self._at + HEAD_BYTES]
             if flags & ~_FLAGS:
-                raise ProtocolError(f"unknown flags {flags:02X} in a frame of type {kind:02X}")
+                raise self._violation(f"unknown flags {flags:02X} in a frame of type {kind:02X}")
+            self._is_first = False
             self._at += HEAD_BYTES
             self._payload_bytes = length - (HEAD_BYTES - LENGTH_BYTES)
             there = min(self._end - self._at, self._payload_bytes)
@@ -223,6 +231,30 @@ class Parser:
         self._head = None
         payload = memoryview(self._long)[: self._payload_bytes]
         return _frame(kind, flags, payload if kind == DATA else bytes(payload), self.bytes_max)
+
+
+_HTTP_METHODS = tuple(
+    f"{method} ".encode()
+    for method in ("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI")
+)
+HINT_BYTES = 8
+
+
+def foreign_protocol(first: bytes) -> str | None:
+    """What to tell of these first bytes of a connection, which are no frame of a link; None: they are unknown."""
+    if first.startswith(b"\x16\x03"):
+        return (
+            "this is a replication transport without TLS, and the other side speaks TLS; give it the Type "
+            "amps-replication-secure here, or write amps-replication there"
+        )
+    if first.startswith(_HTTP_METHODS):
+        return "this is a replication transport, which serves no HTTP; see Admin for the port that does"
+    if first[4:6] == b'{"':
+        return (
+            "this is a replication transport, and the other side is a client of the protocol amps; it must connect to "
+            "another Transport"
+        )
+    return None
 
 
 def _frame(kind: int, flags: int, payload: bytes | memoryview, bytes_max: int) -> Frame:

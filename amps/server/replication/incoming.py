@@ -34,6 +34,7 @@ RESUME_S = 120.0
 VECTOR_PART_BYTES = 1 << 20
 CREDIT_BYTES_MIN = 1 << 20
 SCAN_BYTES = 4 << 20
+COMPLETE_MS_MAX = 1 << 40
 _CREDIT = struct.Struct("<Q")
 _TXID = struct.Struct("<Q")
 
@@ -56,6 +57,9 @@ class Surroundings(Protocol):
 
     def end_earlier(self, incoming: "Incoming") -> None:
         """The upstream begins a flow: end an earlier one of the same destination. Raises Refused (DUPLICATE_LINK)."""
+
+    def partners(self) -> list[str] | None:
+        """The names of the instances that send to this one what they have; None: not all of them are connected."""
 
     def incoming_began(self, incoming: "Incoming") -> None:
         """The flow is there."""
@@ -216,8 +220,17 @@ class Incoming:
             await self._take_records(frame)
         elif frame.type == frames.RESYNC_DONE:
             self._around.log.log("1E-0009", client=self.flow.client_name)
-        elif frame.type != frames.MODE:
+        elif frame.type == frames.MODE:
+            self._take_mode(Content(frame))
+        else:
             raise ProtocolError(f"{frame.name} to the sink of a running flow")
+
+    def _take_mode(self, content: Content) -> None:
+        """MODE is for information, but for what it says about the log of the source."""
+        if content.values.get("complete_ms") is not None and self._session is not None:
+            age_s = content.number("complete_ms", highest=COMPLETE_MS_MAX) / 1000
+            around = self._around
+            around.core.tell_complete(self._session, self.upstream.name, age_s, around.partners())
 
     async def _take_records(self, frame: Frame) -> None:
         around, sink = self._around, self._sink

@@ -21,6 +21,7 @@ import uvloop
 
 from amps.config import ServerConfig
 from amps.journal.disk import Disk
+from amps.server.children import EXIT_NEW_EPOCH
 from amps.server.clock import ManualClock
 from amps.server.core.identity import keep_identity, read_identity
 from amps.server.eventlog import EventLog
@@ -142,7 +143,7 @@ class ReplicationProcess:
         config = self._config
         assert config.transaction_log is not None
         keep_identity(Disk(), config.transaction_log.journal_directory, config.name, True, self._log.log)
-        os._exit(EXIT_FAILED)
+        os._exit(EXIT_NEW_EPOCH)
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log a failure that no code awaits, except OSErrors of connections (TLS handshakes), caused by others."""

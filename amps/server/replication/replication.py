@@ -27,6 +27,7 @@ from amps.server.clock import Clock
 from amps.server.eventlog import EventLog
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
 from amps.server.replication import frames, hello
+from amps.server.replication.completeness import partners
 from amps.server.replication.core_sessions import CoreSession, CoreSessions
 from amps.server.replication.destinations import SENDING_S, Connection, Destination
 from amps.server.replication.dialling import Connect, Dialler
@@ -218,6 +219,10 @@ class Replication:
         """Log position below which the journal is durable."""
         return self._runtime.control.durable
 
+    def log_end(self) -> int:
+        """Log position of the end of the log, which need not be durable."""
+        return self.core.link.written()
+
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._guarded(work))
         self._tasks.add(task)
@@ -283,6 +288,8 @@ class Replication:
         self._write_times.note(self._runtime.control.watermarks()[0])
         for destination in self.destinations:
             destination.count()
+        for link in self.links:
+            link.wake()  # it may be time to say that all was sent
         for incoming in self._incoming:
             incoming.look()
         self.access.release_unused()
@@ -616,6 +623,15 @@ class Replication:
                     "destinations must not lead to one instance",
                 )
             other.channel.end_flow(Refused(hello.RECONNECT, "the other instance has connected again"))
+
+    def partners(self) -> list[str] | None:
+        """The names of the instances that send to this one what they have; None: not all of them are connected."""
+        return partners(
+            (None if each.connection is None else each.connection.peer for each in self.destinations),
+            {link.peer.uuid: there for link, there in self._peer_configs.items() if link.peer is not None},
+            (each.upstream.name for each in self._incoming),
+            self.identity,
+        )
 
     def incoming_began(self, incoming: Incoming) -> None:
         """The flow is there."""

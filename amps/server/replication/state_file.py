@@ -8,8 +8,11 @@ meanwhile. It never says more than was acknowledged. A file of another log is ig
 
 import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from amps.journal.disk import FILE_MODE
 
 _WORD_MAX = (1 << 64) - 1
 
@@ -74,7 +77,9 @@ def write_destinations(path: Path, uuid: str, epoch: str, destinations: dict[str
     new = path.with_name(path.name + ".new")
     try:
         # Not synced: a file that a power failure has torn is ignored, and a sync would hold up the links.
-        new.write_bytes(data)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        with open(descriptor, "wb") as file:
+            file.write(data)
         new.replace(path)
     except OSError:
         with contextlib.suppress(OSError):

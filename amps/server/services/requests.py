@@ -24,6 +24,9 @@ _RETRY_S = 0.01
 class RequestRefused(Exception):
     """A request was refused or not answered; the text has the reason."""
 
+    answered = False
+    """Whether the other process has refused it, so that the same request will be refused again."""
+
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
@@ -91,7 +94,9 @@ class Requests:
                 continue
             content = rest[0] if rest else []
             if kind == "error":
-                waiting.answer.set_exception(self.refusal(str(content)))
+                refusal = self.refusal(str(content))
+                refusal.answered = True
+                waiting.answer.set_exception(refusal)
                 continue
             if isinstance(content, list):
                 waiting.parts += content

@@ -212,16 +212,22 @@ class Connection(Session, asyncio.BufferedProtocol):
             self.spilling.spill()
         elif result == inbound.BAD_HEADER:
             limit = MAX_HEADER_BYTES >> 20
-            self.protocol_violation(f"the header cannot be parsed, has no command, or is over {limit} MiB")
+            self._violated(
+                f"the header cannot be parsed, has no command, or is over {limit} MiB",
+                foreign_protocols.recognise_header(ingress.first_bytes),
+            )
         elif result == inbound.TOO_LARGE:
             limit = self.worker.message_bytes_max
-            detail = f"a message is longer than the maximum of {limit} bytes"
-            foreign = None
-            if self.phase is Phase.CONNECTED:
-                foreign = foreign_protocols.recognise(ingress.first_bytes, limit)
-            if foreign is not None:
-                detail = f"this is no frame of the protocol amps; the client probably sends {foreign}"
-            self.protocol_violation(detail)
+            self._violated(
+                f"a message is longer than the maximum of {limit} bytes",
+                foreign_protocols.recognise(ingress.first_bytes, limit),
+            )
+
+    def _violated(self, detail: str, foreign: str | None) -> None:
+        """Disconnect a client because of a frame. `foreign`: the protocol of a first frame that looks like this one."""
+        if foreign is not None and self.phase is Phase.CONNECTED:
+            detail = f"this is no frame of the protocol amps; the client probably sends {foreign}"
+        self.protocol_violation(detail)
 
     def declare_topic(self, name: str) -> bool:
         """Declare a topic to the core. False: the ring is full, and input is held."""

@@ -12,9 +12,6 @@ BAD_TRANSACTION = "bad transaction"
 LEASE_LOST = "lease lost"
 """A message of a transaction is not leased to the connection."""
 UNDECIDED = "transaction undecided"
-UNDECIDED_DETAIL = (
-    "another instance owns a message of the transaction, and may have recorded it: connect again, and repeat it"
-)
 TOO_MANY_DEFERRED = "too many deferred acknowledgements"
 """Too many acknowledgements wait for messages that are not in their queues."""
 TOO_MANY_DEFERRED_DETAIL = (
@@ -63,3 +60,12 @@ def bad_filter(error: ExpressionError) -> CommandFailure:
 def not_supported_yet(what: str, detail: str = "") -> CommandFailure:
     """The failure of a documented feature that this server does not have yet: refused, never ignored."""
     return CommandFailure(f"not supported yet: {what}", detail)
+
+
+def undecided_detail(awaited: list[str]) -> str:
+    """What the client of an undecided transaction is told. `awaited`: names of instances, as the core answers."""
+    names = [name or "an instance that is not connected" for name in awaited]
+    return (
+        "another instance may have recorded the transaction: connect again, and repeat it; it is decided when the log "
+        f"of these is here: {', '.join(names)}"
+    )

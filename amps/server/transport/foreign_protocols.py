@@ -25,6 +25,7 @@ _BEGINNINGS = (
     (b"{", "a header without the length of a frame before it"),
 )
 _HTTP_METHODS = (b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
+_HELLO = b"\x01\x00{"  # of an instance: type and flags behind the length, then JSON (docs/replication.md)
 _WEBSOCKET_FIRST = (0x81, 0x82)
 _MASKED = 0x80
 
@@ -47,4 +48,14 @@ def recognise(first: bytes, frame_bytes_max: int) -> str | None:
         return "WebSocket: this port takes the protocol amps, connect with tcp://"
     if first[4:5] == b"{" and int.from_bytes(first[:4], "little") <= frame_bytes_max:
         return "frames whose length has its lowest byte first: it has its highest byte first"
+    return None
+
+
+def recognise_header(first: bytes) -> str | None:
+    """As `recognise`, for a frame of plausible length whose header cannot be parsed."""
+    if first[4:7] == _HELLO:
+        return (
+            "the protocol of replication: it is an instance, whose destination must have the address of the Transport "
+            "of the type amps-replication as InetAddr"
+        )
     return None

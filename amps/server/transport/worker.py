@@ -42,7 +42,7 @@ from amps.server.topics import TopicMatcher
 from amps.server.transport.accepting import Acceptor
 from amps.server.transport.ack_schedule import AckSchedule
 from amps.server.transport.connection import Connection, now_name_number
-from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, UNDECIDED, UNDECIDED_DETAIL
+from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, UNDECIDED, undecided_detail
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.persisted_waits import PersistedWaits, make_destinations
 from amps.server.transport.publishers import Publishers
@@ -429,7 +429,7 @@ class Worker:
             elif kind == "kick":
                 connection.dismiss("name in use", "another client of this name has logged on")
             elif kind == "undecided":
-                connection.dismiss(UNDECIDED, UNDECIDED_DETAIL)
+                connection.dismiss(UNDECIDED, undecided_detail(*rest))
             elif kind == "refused":
                 # Its publishes on their way are in no log: the publisher must send them again.
                 connection.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)

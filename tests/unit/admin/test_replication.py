@@ -11,6 +11,7 @@ from amps.config import ServerConfig
 from amps.server.admin.replication import ReplicationView, seconds_behind
 from amps.server.replication_statistics import Peer
 from amps.server.runtime import Runtime
+from amps.server.services import requests
 from amps.server.services.replication_requests import ReplicationRequests
 from tests.support.admin import AdminFixture
 from tests.support.services import FakeCore
@@ -42,6 +43,7 @@ class Replicated:
         )
         self.runtime: Runtime
         self.refusal: str | None = None
+        self.silent = False
         self.now_s = 100.0
         self.admin = start_admin(
             instance_xml=DESTINATIONS + tuning, log=True, replication=lambda config: self._make(config)
@@ -60,6 +62,8 @@ class Replicated:
         return self.view
 
     def _answer(self, verb: str, rest: list[object]) -> list[list[object]]:
+        if self.silent:
+            return []
         return [["error", self.refusal]] if self.refusal else [["ok", rest]]
 
 
@@ -187,13 +191,18 @@ def test_replication_16_operations(
     assert made.core.asked == [request_]
 
 
-def test_replication_13_a_refused_operation(replicated: Callable[..., Replicated]) -> None:
-    """replication.md §26 13, 25.20: the reason is in the answer."""
+def test_replication_13_a_refused_operation(
+    replicated: Callable[..., Replicated], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """replication.md §26 13, 25.20: the reason is in the answer. No answer is a failure, not a refusal."""
     made = replicated()
     made.refusal = "the destination is configured async"
     answer = made.admin.get("/amps/administrator/replication/c/upgrade")
-    assert (answer.status, "configured async" in answer.body) == (500, True)
+    assert (answer.status, "configured async" in answer.body) == (409, True)
     assert made.admin.get("/amps/administrator/replication/d/upgrade").status == 404
+    made.silent = True
+    monkeypatch.setattr(requests, "ANSWER_TIMEOUT_S", 0.1)
+    assert made.admin.get("/amps/administrator/replication/c/upgrade").status == 500
     assert made.admin.get("/amps/instance/replication/c/upgrade").status == 404
 
 

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import http.server
+import io
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from amps.cli.top.interface import AdminFailure, AdminInterface
 from amps.cli.top.live import handle
 from amps.cli.top.state import VIEWS, Consumers, read_values, sorted_rows
 from amps.cli.top.terminal import HUNG_UP, split_keys
-from amps.cli.top.view import Choice, age, screen
+from amps.cli.top.view import Choice, age, screen, write_once
 
 
 def queue(name: str, depth: int) -> dict[str, str]:
@@ -55,6 +56,49 @@ def test_transactions_of_queues_have_columns() -> None:
     assert [used[name] for name in counts] == [12, 3, 0]
     assert [other[name] for name in counts] == [None] * 3
     assert counts.keys() <= set(VIEWS["queues"])
+
+
+def test_destinations_of_replication_are_shown_if_there_are_any() -> None:
+    """replication.md §17: the figures are those of the administration interface."""
+    metrics = {
+        "id": "0",
+        "name": "west",
+        "destination_name": "w-1",
+        "is_connected": "1",
+        "replication_type": "sync",
+        "seconds_behind": "2.5",
+        "messages_out_per_sec": "31.25",
+        "disconnect_count": "4",
+    }
+    lost = metrics | {"id": "1", "name": "north", "is_connected": "0", "replication_type": "async"}
+    reading = read_values({"replication": [metrics, lost]}, 0.0)
+    assert reading.destinations == [
+        {
+            "destination": "west",
+            "instance": "w-1",
+            "mode": "sync",
+            "connected": "yes",
+            "behind_s": 2.5,
+            "messages_per_s": 31.25,
+            "disconnects": 4,
+        },
+        reading.destinations[1],
+    ]
+    assert (reading.destinations[1]["connected"], reading.destinations[1]["mode"]) == ("no", "async")
+    assert reading.as_json()["destinations"] == reading.destinations
+    for shown, has in ((reading, True), (read_values({}, 0.0), False)):
+        console = Console(width=160, file=io.StringIO(), record=True)
+        write_once(console, shown, list(VIEWS))
+        text = console.export_text()
+        assert ("destinations" in text) == has
+        assert ("messages/s" in text and "31.2" in text) == has
+        console.print(screen(shown, Choice(), None, "", 20))
+        assert ("5 destinations" in console.export_text()) == has
+        write_once(console, shown, ["destinations"])
+        assert "messages/s" in console.export_text(), "it was asked for"
+    choice = Choice()
+    handle("5", choice, 10)
+    assert choice.view == "destinations"
 
 
 @pytest.mark.parametrize(

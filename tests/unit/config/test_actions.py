@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from amps.config import ActionModule, ConfigError, LoadedConfig, load
+from amps.config import ActionModule, ConfigError, LoadedConfig, Severity, load
 from amps.config.action_modules import ALIASES, CONDITIONS, EVENTS, STEPS
 
 LOG = (
@@ -302,3 +302,35 @@ def test_the_place_of_an_action_is_its_line(tmp_path: Path) -> None:
     (made,) = load(path).config.actions
     assert made.place == f"{path}:3"
     assert made.steps[0].place == f"{path}:4"
+
+
+def _by_age(kind: str, age: str, event: str = "schedule") -> str:
+    on = "<Every>15s</Every>" if event == "schedule" else "<Path>up</Path>"
+    when = module("On", f"amps-action-on-{event}", on)
+    return f"<Action>{when}{step(f'{kind}-replication', f'<Age>{age}</Age>')}</Action>"
+
+
+@pytest.mark.parametrize(
+    ("actions", "warned"),
+    [
+        (_by_age("downgrade", "60s") + _by_age("upgrade", "30s"), False),
+        (_by_age("downgrade", "60s") + _by_age("upgrade", "60s"), True),
+        (_by_age("upgrade", "300s") + _by_age("downgrade", "10s"), True),
+        (_by_age("downgrade", "5m") + _by_age("downgrade", "20s") + _by_age("upgrade", "1m"), True),
+        (_by_age("downgrade", "10s") + _by_age("upgrade", "300s", "admin"), False),
+        (_by_age("downgrade", "10s", "admin") + _by_age("upgrade", "300s"), False),
+        (_by_age("upgrade", "300s"), False),
+        (_by_age("downgrade", "{{AGE}}") + _by_age("upgrade", "300s"), False),
+    ],
+)
+def test_replication_8_links_that_flap_give_a_warning(actions: str, warned: bool) -> None:
+    """replication.md §8, §22: the upgrade's `Age` is half of the downgrade's, else links flap."""
+    destination = (
+        "<Replication><Destination><Name>b</Name><SyncType>sync</SyncType><Topic><Name>t</Name><MessageType>json"
+        "</MessageType></Topic><Transport><Type>amps-replication</Type><InetAddr>h:1</InetAddr></Transport>"
+        "</Destination></Replication><TransactionLog><JournalDirectory>j</JournalDirectory><Topic><Name>t</Name>"
+        "<MessageType>json</MessageType></Topic></TransactionLog><Admin><InetAddr>1</InetAddr></Admin>"
+    )
+    found = [one for one in read(f"{destination}<Actions>{actions}</Actions>").findings if "lag" in one.text]
+    assert [one.severity for one in found] == [Severity.WARNING] * warned
+    assert all("changes again and again" in one.text for one in found)

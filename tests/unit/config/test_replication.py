@@ -314,6 +314,40 @@ def test_names_that_other_instances_cannot_store(element: str, text: str) -> Non
     assert read(group + LOG, name).config.destinations == ()
 
 
+@pytest.mark.parametrize(
+    ("topics", "underlying", "warned"),
+    [
+        ([("q", ""), ("t", "/x = 1")], "t", True),
+        ([("q", "/x = 1"), ("t", "")], "t", True),
+        ([("^[qt]$", "/x = 1")], "t", True),
+        ([("q", ""), ("t", "/x = 1")], "^t", True),
+        ([("q", ""), ("^t", "/x = 1")], "^t", True),
+        ([("q", ""), ("t", ""), ("orders", "/x = 1")], "t", False),
+        ([("t", "/x = 1")], "t", False),
+        ([("q", ""), ("t", "")], "t", False),
+    ],
+)
+def test_replication_14_a_filter_on_a_queue_gives_a_warning(
+    topics: list[tuple[str, str]], underlying: str, warned: bool
+) -> None:
+    """replication.md §14.5, 7, §22: not for a copy of the messages without the queue."""
+    listed = "".join(
+        f"<Topic><Name>{name}</Name>{JSON}{f'<Filter>{text}</Filter>' if text else ''}</Topic>"
+        for name, text in topics
+    )
+    queue = (
+        f"<SOW><Queue><Name>q</Name>{JSON}<UnderlyingTopic>{underlying}</UnderlyingTopic>"
+        "<DefaultPublishTarget>t</DefaultPublishTarget></Queue></SOW>"
+    )
+    found = [
+        one
+        for one in read(whole(destination(NAME, SYNC, listed, TRANSPORT), rest=queue)).findings
+        if "of the queue 'q' that do not match" in one.text
+    ]
+    assert [one.severity for one in found] == [Severity.WARNING] * warned
+    assert all(one.path.endswith("/Filter") for one in found)
+
+
 # --- the incoming transport ---------------------------------------------------------------------------------
 
 

@@ -10,7 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.support.queue_group import ACKNOWLEDGE, CANCEL, EXPIRE, MS, Group, Instance, acknowledgement
+from tests.support.queue_group import (
+    ACKNOWLEDGE,
+    ACKNOWLEDGEMENT,
+    CANCEL,
+    ENTRY,
+    EXPIRE,
+    KIND_TRANSFER,
+    MS,
+    RECORD,
+    Group,
+    Instance,
+    acknowledgement,
+)
 from tests.support.queue_subject import QueueSettings
 
 AVAILABLE, LEASED, WAITING, ELSEWHERE = 2, 3, 8, 9
@@ -646,3 +658,95 @@ def test_ownerships_are_forgotten() -> None:
         if epoch > 1000:
             break
     assert manager.owners(0)[0][1:3] == ("A", epoch + 1)
+
+
+def wishes_of(both: Group, at_ns: int) -> list[tuple[str, list[tuple[int, int]], int]]:
+    """What B wants then: owner, bookmarks in their order, how many."""
+    manager = both["B"].manager
+    manager.pass_time(at_ns)
+    manager.serve(at_ns)
+    return [(owner, bookmarks_in(bookmarks), count) for _, owner, bookmarks, count in manager.take_wishes()]
+
+
+def granted(both: Group, sequences: list[int], at_ns: int) -> None:
+    """A grants messages of its publisher 1 to B."""
+    entries = [(1, sequence, 77) for sequence in sequences]
+    assert both["B"].adapter.replicate(bytearray(transfer_record(entries, "A", "B")), 0, at_ns)
+
+
+def transfer_record(entries: list[tuple[int, int, int]], before: str, after: str) -> bytes:
+    """A transfer at epoch 1."""
+    names = f"{before}\t{after}".encode()
+    body = ACKNOWLEDGEMENT.pack(7, len(entries), 0, 0, 0, 0)
+    body += b"".join(ENTRY.pack(*entry, 1, 0) for entry in entries) + names
+    length = RECORD.size + len(body)
+    return RECORD.pack(
+        length, 0, 0, 1, 0, 9, 1, 0, 0, 0xFFFFFFFF, KIND_TRANSFER, 0, 0, 0, 0, 0, len(body)
+    ) + body + bytes(-length % 8)
+
+
+def test_messages_are_requested_in_the_order_of_their_priorities() -> None:
+    """25.78: the best ones first, of all owners; those without a priority come last. Equal ones: in the order of the
+    log.
+    """
+    both = group("ABC", settings=queue(has_priority=True))
+    manager = both["B"].manager
+    both["B"].subscribe(3, both.now_ns)
+    priorities = [2, None, 9, 2, 0, 9, 7]
+    for number, priority in enumerate(priorities, 1):
+        origin = "C" if priority == 7 else "A"
+        manager.enqueue(0, 8 * number, (1, number), 1, None, 1, priority=priority, origin=origin)
+    manager.set_reachable(["A", "C"])
+    assert wishes_of(both, 3 * S) == [
+        ("A", [(1, 3), (1, 6), (1, 1), (1, 4), (1, 5), (1, 2)], 2),
+        ("C", [(1, 7)], 1),
+    ]
+
+
+def test_what_is_behind_the_granted_ones_is_wanted_at_once() -> None:
+    """25.77, 25.78: in the order of priorities. What was passed over is in other hands: it is asked for again later."""
+    both = group(settings=queue(has_priority=True))
+    manager = both["B"].manager
+    both["B"].subscribe(2, both.now_ns)
+    for number, priority in enumerate([1, 5, 9, 5, 3, 7], 1):
+        manager.enqueue(0, 8 * number, (1, number), 1, None, 1, priority=priority, origin="A")
+    manager.set_reachable(["A"])
+    now_ns = 3 * S
+    assert wishes_of(both, now_ns) == [("A", [(1, 3), (1, 6), (1, 2), (1, 4), (1, 5), (1, 1)], 2)]
+    granted(both, [3, 2], now_ns)
+    manager.serve(now_ns)
+    both["B"].subscribe(4, now_ns)
+    assert wishes_of(both, now_ns + 2 * MS) == [("A", [(1, 4), (1, 5), (1, 1)], 2)]
+    assert wishes_of(both, now_ns + 500 * MS) == []
+
+
+def test_of_many_messages_with_priorities_the_best_are_named() -> None:
+    """25.78: a walk compares 16,384 messages, and names as many as a request may; the others in the next one."""
+    both = group(settings=queue(has_priority=True))
+    manager = both["B"].manager
+    both["B"].subscribe(1, both.now_ns)
+    chance = random.Random(5)
+    count = 3000
+    priorities = [chance.randrange(1000) for _ in range(count)]
+    for number, priority in enumerate(priorities, 1):
+        manager.enqueue(0, 8 * number, (1, number), 1, None, 1, priority=priority, origin="A")
+    manager.set_reachable(["A"])
+    order = sorted(range(1, count + 1), key=lambda number: (-priorities[number - 1], number))
+    ((_, first, wanted),) = wishes_of(both, 3 * S)
+    assert (first, wanted) == ([(1, number) for number in order[:256]], 1)
+    ((_, second, _),) = wishes_of(both, 3 * S + S)
+    assert second == [(1, number) for number in order[256:512]], "none of the first came: another consumer has them"
+
+
+def test_a_proxy_takes_the_best_first() -> None:
+    """25.78, §14.4."""
+    both = group(settings=queue(has_priority=True))
+    manager = both["B"].manager
+    both["B"].subscribe(2, both.now_ns)
+    both.proxy("B", True)
+    for number, priority in enumerate([1, 5, None, 9], 1):
+        manager.enqueue(0, 8 * number, (1, number), 1, None, 1, priority=priority, origin="A")
+    manager.set_reachable([])
+    manager.pass_time(3 * S)
+    manager.serve(3 * S)
+    assert dict(manager.states(0)) == {8: ELSEWHERE, 16: LEASED, 24: ELSEWHERE, 32: LEASED}

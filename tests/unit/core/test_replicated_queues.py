@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 import pytest
@@ -17,11 +17,13 @@ from tests.support.queue_engine import EngineSettings
 from tests.support.queue_group import acknowledgement
 from tests.support.queue_subject import QueueSettings
 from tests.support.records import RecordParts, ring_position
+from tests.support.transactions import KIND_TRANSACTION_REFUSED, ring_transaction
 from tests.unit.core.test_replicated_records import CLIENTS, FLOWS, FROM_C, P0, SERIAL, Core
 
 BLOCKS = 4
 KIND_ACKNOWLEDGEMENT, KIND_EXPIRY, KIND_TRANSFER = 4, 5, 6
 KIND_LOGON, KIND_QUEUE_SUBSCRIBE, KIND_TRANSFER_REQUEST, KIND_REACHABLE = 258, 261, 267, 268
+KIND_DISCONNECT, KIND_LOG_COMPLETE = 259, 269
 GONE = 2**64 - 1
 DECIDER = publisher_id("amps-server: M/queue")
 AVAILABLE, LEASED, ELSEWHERE = 2, 3, 9
@@ -41,12 +43,14 @@ class _Topics:
 class Queued(Core):
     """The core of the instance M, with the queue Q over t."""
 
-    options: Mapping[str, Any] = {}
+    options: ClassVar[Mapping[str, Any]] = {}
+    queue_options: ClassVar[Mapping[str, Any]] = {}
 
     def queues(self) -> tuple[LogAdapter, _Topics]:
         self.memory = numpy.zeros(arena_bytes(BLOCKS), "u1")
         self.counters = numpy.zeros(COUNTERS_BYTES, "u1")
-        settings = EngineSettings(QueueSettings("Q", max_per_subscription=100), True, **self.options)
+        queue = QueueSettings("Q", max_per_subscription=100, **self.queue_options)
+        settings = EngineSettings(queue, True, **self.options)
         manager = QueueManager(QueueArena(self.memory, BLOCKS), self.counters.data, [settings], 2, "M")
         return LogAdapter(manager, [("Q", "json")]), _Topics()
 
@@ -258,3 +262,111 @@ def test_records_of_another_domain_have_no_effect(tmp_path: Path) -> None:
     assert core.states() == [AVAILABLE]
     (record,) = core.queue_records()
     assert [entry[2] for entry in entries_of(record)] == [GONE]
+
+
+WORKER = publisher_id("worker")
+QUEUE_TOPIC = 2
+START_NS = 10**12
+SECOND_NS = 10**9
+
+
+def transact(core: Queued, now_s: float, message: tuple[int, int, int], first: int = 1) -> list[tuple[object, ...]]:
+    """A worker connects and sends a transaction of a message, `now_s` after the start. Returns the core's answers."""
+    core.log_on("worker")
+    core.push(CLIENTS, ring_transaction((1, 1), WORKER, first, QUEUE_TOPIC, [message], [(1, b"{}")]))
+    replies = core.turn(START_NS + int(now_s * SECOND_NS))
+    core.push(CLIENTS, control_record([], KIND_DISCONNECT, 1, 1))
+    return [reply for reply in replies if reply[0] in ("undecided", "transaction_refused")]
+
+
+def complete(core: Queued, now_s: float, name: str, partners: list[str] | None, age_s: float = 0) -> None:
+    """The log of an instance is here, up to a moment `age_s` before `now_s`."""
+    core.flow()
+    core.push(FLOWS, control_record([name, int(age_s * SECOND_NS), partners], KIND_LOG_COMPLETE, 0, SERIAL))
+    core.turn(START_NS + int(now_s * SECOND_NS))
+
+
+def undecided(*names: str) -> list[tuple[object, ...]]:
+    return [("undecided", 1, 1, list(names))]
+
+
+REFUSED = [("transaction_refused", 1, 1, 1)]
+NEVER_CAME = (99, 7, 0)
+
+
+def test_a_transaction_of_a_message_that_never_comes_is_refused_when_all_logs_are_here(core: Queued) -> None:
+    """25.93, 25.94: not before each partner's log is complete up to 60 s after the first try."""
+    assert transact(core, 0, NEVER_CAME) == undecided("")
+    assert transact(core, 1000, NEVER_CAME) == undecided(""), "time alone decides nothing"
+    complete(core, 1000, "B", None)
+    assert transact(core, 1000, NEVER_CAME) == undecided(""), "a partner is not connected"
+    complete(core, 1000, "B", ["B", "C"])
+    assert transact(core, 1000, NEVER_CAME) == undecided("C")
+    complete(core, 1001, "C", ["B", "C"], age_s=942)
+    assert transact(core, 1001, NEVER_CAME) == undecided("C"), "what happened in the first minute may be missing"
+    assert not [record for record in core.records() if record.publisher_id == WORKER]
+    complete(core, 1002, "C", ["B", "C"], age_s=942)
+    assert transact(core, 1002, NEVER_CAME) == REFUSED
+    (record,) = [record for record in core.records() if record.publisher_id == WORKER]
+    assert (record.kind, record.sequence) == (KIND_TRANSACTION_REFUSED, 2)
+    assert transact(core, 1003, NEVER_CAME) == REFUSED, "a repetition"
+
+
+def test_an_earlier_statement_says_nothing_about_a_later_transaction(core: Queued) -> None:
+    """25.94: and each transaction has a first try of its own; a statement never takes an earlier one back."""
+    complete(core, 0, "B", ["B"])
+    assert transact(core, 0, NEVER_CAME) == undecided("B")
+    complete(core, 61, "B", ["B"])
+    complete(core, 62, "B", ["B"], age_s=62)
+    assert transact(core, 62, NEVER_CAME, first=9) == undecided("B")
+    assert transact(core, 62, NEVER_CAME) == REFUSED
+
+
+def test_the_owner_of_a_message_must_have_told_all_too(core: Queued) -> None:
+    """25.93, 25.94: the instance that owns a message may have recorded the transaction, partner or not."""
+    upstream = core.flow(path="A\tG\tea\nB\tG\teb")
+    core.send(upstream, 11, 99, 1)
+    core.turn(START_NS)
+    ((position, _),) = core.manager.states(0)
+    message = (99, 1, position)
+    assert transact(core, 0, message) == undecided("", "A")
+    complete(core, 100, "B", ["B"])
+    assert transact(core, 100, message) == undecided("A")
+    complete(core, 100, "A", ["B"])
+    assert transact(core, 100, message) == REFUSED
+    assert core.states() == [ELSEWHERE], "the message is still that of its owner"
+
+
+def test_a_flow_that_ended_tells_nothing(core: Queued) -> None:
+    """25.94: the core has dropped records of it, so what follows them says nothing about what is here."""
+    assert transact(core, 0, NEVER_CAME) == undecided("")
+    upstream = core.flow()
+    core.send(upstream, 11, 55, 1, transfer([(99, 1, 1)], b"B"), kind=6, topic_id=2)
+    core.push(FLOWS, control_record(["B", 0, ["B"]], KIND_LOG_COMPLETE, 0, SERIAL))
+    assert ("malformed", 0, SERIAL) in core.turn(START_NS + 100 * SECOND_NS)
+    assert transact(core, 100, NEVER_CAME) == undecided("")
+
+
+class Impatient(Queued):
+    queue_options: ClassVar[Mapping[str, Any]] = {"deferred_ack_expiration_ns": 5 * SECOND_NS}
+
+
+def test_a_shorter_deferred_ack_expiration_shortens_the_wait(tmp_path: Path) -> None:
+    """25.94: the acknowledgement would be forgotten by then."""
+    core = Impatient(tmp_path)
+    assert transact(core, 0, NEVER_CAME) == undecided("")
+    complete(core, 4, "B", ["B"])
+    assert transact(core, 4, NEVER_CAME) == undecided("B")
+    complete(core, 5, "B", ["B"])
+    assert transact(core, 5, NEVER_CAME) == REFUSED
+
+
+def test_what_has_left_decides_a_transaction_at_once(core: Queued) -> None:
+    """25.93: the message is in the log, and no longer in the queue: its owner has said so."""
+    upstream = core.flow()
+    core.send(upstream, 10, 99, 1)
+    core.turn()
+    ((position, _),) = core.manager.states(0)
+    core.send(upstream, 12, 77, 1, acknowledge_payload((99, 1)), kind=4, topic_id=QUEUE_TOPIC)
+    core.turn()
+    assert transact(core, 0, (99, 1, position)) == REFUSED

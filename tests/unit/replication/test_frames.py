@@ -224,3 +224,26 @@ def test_values_of_control_frames_are_checked() -> None:
 def test_numbers_that_json_readers_may_round_are_texts() -> None:
     assert frames.number(2**53 - 1) == 2**53 - 1
     assert frames.number(2**53) == str(2**53)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "without TLS, and the other side speaks TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "serves no HTTP"),
+        (b"POST / HTTP/1.1\r\n\r\n", "serves no HTTP"),
+        (struct.pack(">I", 60) + b'{"c":"logon","client_name":"c"}', "is a client of the protocol amps"),
+        (bytes(100), "a frame of 0 bytes, allowed are 2 to"),
+    ],
+)
+@pytest.mark.parametrize("step", [5, 1 << 20])
+def test_the_protocol_of_a_stranger_is_named(data: bytes, told: str, step: int) -> None:
+    """replication.md §4: the transport serves instances only, and says so to others."""
+    with pytest.raises(ProtocolError, match=told):
+        _parsed(data, step, frames.STRANGER_FRAME_BYTES_MAX)
+
+
+def test_only_the_first_frame_tells_the_protocol() -> None:
+    """Behind it, the same bytes are a fault of an instance."""
+    with pytest.raises(ProtocolError, match="a frame of 1195725856 bytes"):
+        _parsed(frames.encode(frames.PING) + b"GET / HTTP/1.1")

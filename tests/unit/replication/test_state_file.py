@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from amps.journal.disk import FILE_MODE
 from amps.server.replication.state_file import (
     SavedDestination,
     destinations_path,
@@ -21,6 +22,7 @@ def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_destinations(path, "uuid", "epoch", SAVED)
     assert read_destinations(path, "uuid", "epoch") == (SAVED, None)
     assert [each.name for each in tmp_path.iterdir()] == ["A.destinations"]
+    assert path.stat().st_mode & 0o777 & ~FILE_MODE == 0, "others may read it"
 
 
 def test_the_state_of_another_log_is_ignored(tmp_path: Path) -> None:
