@@ -274,9 +274,14 @@ cdef class Ownerships:
 # See queues/bookmark_table.pxi.
 
 
+cdef struct TableEntry:
+    uint32_t slot                  # NO_SLOT = free
+    uint32_t hash_                 # of the bookmark of the slot
+
+
 # The entries of the bookmarks whose hashes have the same leading bits.
 cdef struct TablePart:
-    uint32_t* entries              # slots; NO_SLOT = free
+    TableEntry* entries
     uint32_t capacity
     uint32_t count
     uint32_t depth                 # number of these bits
@@ -290,15 +295,12 @@ cdef class BookmarkTable:
     cdef readonly uint64_t count
     cdef uint64_t seed
 
-    cdef uint64_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil
-    cdef TablePart* part_of(self, uint64_t hash_) noexcept nogil
+    cdef uint32_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil
+    cdef TablePart* part_of(self, uint32_t hash_) noexcept nogil
     cdef uint32_t find(self, uint32_t publisher, uint64_t sequence) noexcept nogil
     cdef int add(self, uint32_t slot) except -1
     cdef int remove(self, uint32_t slot) except -1
-    cdef uint64_t _hash_of_slot(self, uint32_t slot) noexcept nogil
-    cdef void _put(self, TablePart* part, uint64_t hash_, uint32_t slot) noexcept nogil
-    cdef int _grow(self, TablePart* part, uint32_t capacity) except -1
-    cdef int _split(self, TablePart* part, uint64_t hash_) except -1
+    cdef int _split(self, TablePart* part, uint32_t hash_) except -1
 
 
 # See queues/span.pxi.
