@@ -1,13 +1,13 @@
 # Finds the messages of one queue by bookmark, for what other instances say about them.
 #
 # Log positions mean nothing to another instance. So a queue that spans instances has a table from bookmarks to slots:
-# 8 bytes per entry, at a load between 1/3 and 3/4. The bookmark itself is in the slot. The table is divided into
-# parts, selected by the leading bits of a hash, and a part that is full is split in two. So no step moves more than one
-# part, except that the directory, 8 bytes per part, is doubled now and then.
+# 8 bytes per entry, at a load of at most 5/8. The bookmark itself is in the slot. The table is divided into parts,
+# selected by the leading bits of a hash, and a part that is full is split in two. So no step moves more than one part,
+# except that the directory, 8 bytes per part, is doubled now and then.
 #
-# What this costs are cache misses, so an entry has the hash, too. No step reads a slot but that of its own message. And
-# `RUN_SEQUENCES` consecutive sequences of a publisher have neighbouring entries: their hashes differ in the last bits
-# only. Messages come and go in about this order.
+# What this costs are cache misses. So an entry has the hash, too: no step reads a slot but that of its own message. And
+# the hash keeps neighbours together, because messages come and go in about the order of their sequences: all of
+# `GROUP_SEQUENCES` are in the same part, and all of `RUN_SEQUENCES` in one cache line, if it has room for them.
 #
 # Sequences are chosen by clients, and publishers by their names. The hash has a secret seed, so nobody can choose
 # bookmarks that fill one part.
@@ -23,9 +23,12 @@ import os
 cdef enum:
     PART_CAPACITY_FIRST = 16       # a power of two
     PART_CAPACITY_MAX = 1024       # a larger one is split
-    PART_DEPTH_MAX = 22            # then parts are not split, and grow; the other 10 bits select an entry of a part
-    HASH_BITS = 32
-    RUN_BITS = 2
+    PLACE_BITS = 10                # of a hash: they select an entry of a part
+    PART_DEPTH_MAX = 22            # the other bits; then parts are not split, and grow
+    HASH_BITS = PLACE_BITS + PART_DEPTH_MAX
+    GROUP_BITS = 7
+    RUN_BITS = 3
+    GROUP_SEQUENCES = 1 << GROUP_BITS
     RUN_SEQUENCES = 1 << RUN_BITS
 
 
@@ -60,10 +63,14 @@ cdef class BookmarkTable:
 
     cdef uint32_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil:
         """publisher: the number of the publisher in slots."""
-        cdef uint64_t mixed = ((sequence >> RUN_BITS) ^ self.seed) * <uint64_t>0x9E3779B97F4A7C15
+        cdef uint32_t part = <uint32_t>(self.mix(publisher, sequence >> GROUP_BITS) >> (64 - PART_DEPTH_MAX))
+        cdef uint32_t run = <uint32_t>(self.mix(publisher, sequence >> RUN_BITS) >> (64 - PLACE_BITS))
+        return part << PLACE_BITS | run ^ <uint32_t>(sequence & (RUN_SEQUENCES - 1))
+
+    cdef uint64_t mix(self, uint32_t publisher, uint64_t number) noexcept nogil:
+        cdef uint64_t mixed = (number ^ self.seed) * <uint64_t>0x9E3779B97F4A7C15
         mixed = (mixed ^ (mixed >> 32) ^ publisher) * <uint64_t>0xD6E8FEB86659FD93
-        mixed = (mixed ^ (mixed >> 32) ^ self.seed) * <uint64_t>0xD6E8FEB86659FD93
-        return <uint32_t>(mixed >> 32) ^ <uint32_t>(sequence & (RUN_SEQUENCES - 1))
+        return (mixed ^ (mixed >> 32) ^ self.seed) * <uint64_t>0xD6E8FEB86659FD93
 
     cdef TablePart* part_of(self, uint32_t hash_) noexcept nogil:
         return self.directory[hash_ >> (HASH_BITS - self.depth) if self.depth else 0]
@@ -89,7 +96,7 @@ cdef class BookmarkTable:
         """Add a slot, whose bookmark is set. Raises MemoryError; then nothing has changed."""
         cdef uint32_t hash_ = self.hash_of(self.slots[slot].publisher, self.slots[slot].sequence)
         cdef TablePart* part = self.part_of(hash_)
-        while 4 * (part.count + 1) > 3 * part.capacity:
+        while 8 * (part.count + 1) > 5 * part.capacity:
             if part.capacity < PART_CAPACITY_MAX or part.depth == PART_DEPTH_MAX:
                 resize_part(part, 2 * part.capacity)
             else:

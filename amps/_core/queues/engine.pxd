@@ -259,6 +259,7 @@ cdef class Ownerships:
     cdef uint32_t count                    # ownerships that were used at least once
     cdef dict numbers                      # (owner, epoch, is proxied) -> number in the table
     cdef list unused                       # numbers that are free
+    cdef uint32_t recent                   # the number that was taken last
     cdef readonly list names               # of instances, by number
     cdef dict owners                       # name -> number
     cdef bytearray reachable               # by number of an instance: 1 = it can be reached
@@ -267,6 +268,7 @@ cdef class Ownerships:
     cdef bint is_reachable(self, uint32_t owner) except -1
     cdef uint16_t _append(self, uint32_t owner, uint32_t epoch, bint is_proxied) except? 0xFFFF
     cdef uint16_t take(self, uint32_t owner, uint32_t epoch, bint is_proxied) except? 0xFFFF
+    cdef bint _is_recent(self, uint32_t owner, uint32_t epoch, bint is_proxied) noexcept nogil
     cdef int give_back(self, uint16_t number) except -1
     cdef bint supersedes(self, uint32_t owner, uint32_t epoch, bint is_proxied, uint16_t number) except -1
 
@@ -296,6 +298,7 @@ cdef class BookmarkTable:
     cdef uint64_t seed
 
     cdef uint32_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil
+    cdef uint64_t mix(self, uint32_t publisher, uint64_t number) noexcept nogil
     cdef TablePart* part_of(self, uint32_t hash_) noexcept nogil
     cdef uint32_t find(self, uint32_t publisher, uint64_t sequence) noexcept nogil
     cdef int add(self, uint32_t slot) except -1
@@ -588,7 +591,7 @@ cdef class Queue:
     cdef int leave(self, uint32_t slot) except -1
     cdef int expire(self, uint32_t slot, uint32_t reasons) except -1
     cdef int note_removal(self, uint32_t slot, uint32_t action, uint32_t reasons) except -1
-    cdef int remove_recorded(self, uint64_t position) except -1
+    cdef int remove_recorded(self, uint64_t position, uint32_t hint) except -1
     cdef int remove_replicated(self, uint32_t slot, uint64_t now_ns) except -1
     cdef int drop_barriers(self, uint64_t position) except -1
     cdef bint defers(self, uint32_t action) noexcept nogil

@@ -135,11 +135,14 @@ cdef class Origins:
     def __init__(self, Ownerships ownerships not None):
         self.ownerships = ownerships
         self.by_path = {}
+        self.recent_path = 0
+        self.recent = 0
 
     def note(self, uint64_t path, str text not None):
         """Learn the text of a path: a line `instance TAB group TAB epoch` for each instance that it has passed."""
         name = text.split("\n", 1)[0].split("\t", 1)[0]
         self.by_path[path] = self.ownerships.owner(name)
+        self.recent_path = 0
 
     cdef uint32_t of_record(self, const RecordHeader* record) except? 0xFFFFFFFF:
         """The number of the instance to which a message was published; 0: this one. Without a text of the path, it is
@@ -148,5 +151,8 @@ cdef class Origins:
         cdef uint64_t path = extension_word(record, EXTENSION_PATH, 0)
         if path == 0:
             return 0
-        number = self.by_path.get(path)
-        return self.ownerships.owner("") if number is None else number
+        if path != self.recent_path:
+            number = self.by_path.get(path)
+            self.recent = self.ownerships.owner("") if number is None else number
+            self.recent_path = path
+        return self.recent
