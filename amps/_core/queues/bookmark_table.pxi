@@ -14,6 +14,7 @@
 #
 # Invariant: each slot of the queue that is not gone has one entry.
 
+cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -32,6 +33,7 @@ cdef enum:
     RUN_SEQUENCES = 1 << RUN_BITS
 
 
+@cython.final
 cdef class BookmarkTable:
 
     def __cinit__(self):
@@ -63,14 +65,10 @@ cdef class BookmarkTable:
 
     cdef uint32_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil:
         """publisher: the number of the publisher in slots."""
-        cdef uint32_t part = <uint32_t>(self.mix(publisher, sequence >> GROUP_BITS) >> (64 - PART_DEPTH_MAX))
-        cdef uint32_t run = <uint32_t>(self.mix(publisher, sequence >> RUN_BITS) >> (64 - PLACE_BITS))
-        return part << PLACE_BITS | run ^ <uint32_t>(sequence & (RUN_SEQUENCES - 1))
-
-    cdef uint64_t mix(self, uint32_t publisher, uint64_t number) noexcept nogil:
-        cdef uint64_t mixed = (number ^ self.seed) * <uint64_t>0x9E3779B97F4A7C15
-        mixed = (mixed ^ (mixed >> 32) ^ publisher) * <uint64_t>0xD6E8FEB86659FD93
-        return (mixed ^ (mixed >> 32) ^ self.seed) * <uint64_t>0xD6E8FEB86659FD93
+        cdef uint64_t group = mixed_bits(self.seed, publisher, sequence >> GROUP_BITS)
+        cdef uint64_t run = mixed_bits(self.seed, publisher, sequence >> RUN_BITS)
+        cdef uint32_t place = <uint32_t>(run >> (64 - PLACE_BITS)) ^ <uint32_t>(sequence & (RUN_SEQUENCES - 1))
+        return <uint32_t>(group >> (64 - PART_DEPTH_MAX)) << PLACE_BITS | place
 
     cdef TablePart* part_of(self, uint32_t hash_) noexcept nogil:
         return self.directory[hash_ >> (HASH_BITS - self.depth) if self.depth else 0]
@@ -171,6 +169,12 @@ cdef class BookmarkTable:
                 put_entry(self.part_of(old[at].hash_), old[at].hash_, old[at].slot)
         free(old)
         return 0
+
+
+cdef inline uint64_t mixed_bits(uint64_t seed, uint32_t publisher, uint64_t number) noexcept nogil:
+    cdef uint64_t mixed = (number ^ seed) * <uint64_t>0x9E3779B97F4A7C15
+    mixed = (mixed ^ (mixed >> 32) ^ publisher) * <uint64_t>0xD6E8FEB86659FD93
+    return (mixed ^ (mixed >> 32) ^ seed) * <uint64_t>0xD6E8FEB86659FD93
 
 
 cdef void put_entry(TablePart* part, uint32_t hash_, uint32_t slot) noexcept nogil:

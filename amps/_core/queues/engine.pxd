@@ -290,6 +290,7 @@ cdef struct TablePart:
     uint32_t unused
 
 
+@cython.final
 cdef class BookmarkTable:
     cdef QueueSlot* slots                  # of the arena
     cdef TablePart** directory             # by the first `depth` bits of the hash; a part may be there several times
@@ -298,7 +299,6 @@ cdef class BookmarkTable:
     cdef uint64_t seed
 
     cdef uint32_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil
-    cdef uint64_t mix(self, uint32_t publisher, uint64_t number) noexcept nogil
     cdef TablePart* part_of(self, uint32_t hash_) noexcept nogil
     cdef uint32_t find(self, uint32_t publisher, uint64_t sequence) noexcept nogil
     cdef int add(self, uint32_t slot) except -1

@@ -540,8 +540,7 @@ cdef class Queue:
         )
 
     cdef int remove_recorded(self, uint64_t position, uint32_t hint) except -1:
-        """Remove a message whose removal is recorded in the journal. hint: see `find`. Returns 1 if it was in the queue.
-        """
+        """Remove a message whose removal is in the journal. hint: see `find`. Returns 1 if it was in the queue."""
         cdef uint32_t slot = self.find(position, hint)
         if slot == NO_SLOT:
             return 0
