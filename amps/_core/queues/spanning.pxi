@@ -142,7 +142,6 @@ cdef class Origins:
         """Learn the text of a path: a line `instance TAB group TAB epoch` for each instance that it has passed."""
         name = text.split("\n", 1)[0].split("\t", 1)[0]
         self.by_path[path] = self.ownerships.owner(name)
-        self.recent_path = 0
 
     cdef uint32_t of_record(self, const RecordHeader* record) except? 0xFFFFFFFF:
         """The number of the instance to which a message was published; 0: this one. Without a text of the path, it is
@@ -153,6 +152,8 @@ cdef class Origins:
             return 0
         if path != self.recent_path:
             number = self.by_path.get(path)
-            self.recent = self.ownerships.owner("") if number is None else number
+            if number is None:
+                return self.ownerships.owner("")
+            self.recent = number
             self.recent_path = path
         return self.recent
