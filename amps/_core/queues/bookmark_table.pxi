@@ -1,15 +1,20 @@
 # Finds the messages of one queue by bookmark, for what other instances say about them.
 #
 # Log positions mean nothing to another instance. So a queue that spans instances has a table from bookmarks to slots:
-# 4 bytes per entry, at a load between 1/3 and 3/4. The bookmark itself is in the slot. The table is divided into
-# parts, selected by the leading bits of a hash, and a part that is full is split in two. So no step moves more than one
-# part, except that the directory, 8 bytes per part, is doubled now and then.
+# 8 bytes per entry, at a load of at most 5/8. The bookmark itself is in the slot. The table is divided into parts,
+# selected by the leading bits of a hash, and a part that is full is split in two. So no step moves more than one part,
+# except that the directory, 8 bytes per part, is doubled now and then.
+#
+# What this costs are cache misses. So an entry has the hash, too: no step reads a slot but that of its own message. And
+# the hash keeps neighbours together, because messages come and go in about the order of their sequences: all of
+# `GROUP_SEQUENCES` are in the same part, and all of `RUN_SEQUENCES` in one cache line, if it has room for them.
 #
 # Sequences are chosen by clients, and publishers by their names. The hash has a secret seed, so nobody can choose
 # bookmarks that fill one part.
 #
 # Invariant: each slot of the queue that is not gone has one entry.
 
+cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -19,9 +24,16 @@ import os
 cdef enum:
     PART_CAPACITY_FIRST = 16       # a power of two
     PART_CAPACITY_MAX = 1024       # a larger one is split
-    PART_DEPTH_MAX = 24            # then parts are not split, and grow
+    PLACE_BITS = 10                # of a hash: they select an entry of a part
+    PART_DEPTH_MAX = 22            # the other bits; then parts are not split, and grow
+    HASH_BITS = PLACE_BITS + PART_DEPTH_MAX
+    GROUP_BITS = 7
+    RUN_BITS = 3
+    GROUP_SEQUENCES = 1 << GROUP_BITS
+    RUN_SEQUENCES = 1 << RUN_BITS
 
 
+@cython.final
 cdef class BookmarkTable:
 
     def __cinit__(self):
@@ -51,103 +63,80 @@ cdef class BookmarkTable:
             free(part)
         free(self.directory)
 
-    cdef uint64_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil:
+    cdef uint32_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil:
         """publisher: the number of the publisher in slots."""
-        cdef uint64_t mixed = (sequence ^ self.seed) * <uint64_t>0x9E3779B97F4A7C15
-        mixed = (mixed ^ (mixed >> 32) ^ publisher) * <uint64_t>0xD6E8FEB86659FD93
-        mixed = (mixed ^ (mixed >> 32) ^ self.seed) * <uint64_t>0xD6E8FEB86659FD93
-        return mixed ^ (mixed >> 32)
+        cdef uint64_t group = mixed_bits(self.seed, publisher, sequence >> GROUP_BITS)
+        cdef uint64_t run = mixed_bits(self.seed, publisher, sequence >> RUN_BITS)
+        cdef uint32_t place = <uint32_t>(run >> (64 - PLACE_BITS)) ^ <uint32_t>(sequence & (RUN_SEQUENCES - 1))
+        return <uint32_t>(group >> (64 - PART_DEPTH_MAX)) << PLACE_BITS | place
 
-    cdef TablePart* part_of(self, uint64_t hash_) noexcept nogil:
-        return self.directory[hash_ >> (64 - self.depth) if self.depth else 0]
+    cdef TablePart* part_of(self, uint32_t hash_) noexcept nogil:
+        return self.directory[hash_ >> (HASH_BITS - self.depth) if self.depth else 0]
 
     cdef uint32_t find(self, uint32_t publisher, uint64_t sequence) noexcept nogil:
         """The slot of the message with a bookmark; NO_SLOT: it is not in the queue."""
-        cdef uint64_t hash_ = self.hash_of(publisher, sequence)
+        cdef uint32_t hash_ = self.hash_of(publisher, sequence)
         cdef TablePart* part = self.part_of(hash_)
-        cdef uint32_t at = <uint32_t>hash_ & (part.capacity - 1)
+        cdef uint32_t at = hash_ & (part.capacity - 1)
         cdef uint32_t slot
         while True:
-            slot = part.entries[at]
+            slot = part.entries[at].slot
             if slot == NO_SLOT:
                 return NO_SLOT
-            if self.slots[slot].sequence == sequence and self.slots[slot].publisher == publisher:
+            if (
+                part.entries[at].hash_ == hash_
+                and self.slots[slot].sequence == sequence and self.slots[slot].publisher == publisher
+            ):
                 return slot
             at = (at + 1) & (part.capacity - 1)
 
     cdef int add(self, uint32_t slot) except -1:
         """Add a slot, whose bookmark is set. Raises MemoryError; then nothing has changed."""
-        cdef uint64_t hash_ = self.hash_of(self.slots[slot].publisher, self.slots[slot].sequence)
+        cdef uint32_t hash_ = self.hash_of(self.slots[slot].publisher, self.slots[slot].sequence)
         cdef TablePart* part = self.part_of(hash_)
-        while 4 * (part.count + 1) > 3 * part.capacity:
+        while 8 * (part.count + 1) > 5 * part.capacity:
             if part.capacity < PART_CAPACITY_MAX or part.depth == PART_DEPTH_MAX:
-                self._grow(part, 2 * part.capacity)
+                resize_part(part, 2 * part.capacity)
             else:
                 self._split(part, hash_)
             part = self.part_of(hash_)
-        self._put(part, hash_, slot)
+        put_entry(part, hash_, slot)
         self.count += 1
         return 0
 
     cdef int remove(self, uint32_t slot) except -1:
         """Remove a slot. Entries behind it move to the front where they are found from their places."""
-        cdef uint64_t hash_ = self.hash_of(self.slots[slot].publisher, self.slots[slot].sequence)
+        cdef uint32_t hash_ = self.hash_of(self.slots[slot].publisher, self.slots[slot].sequence)
         cdef TablePart* part = self.part_of(hash_)
         cdef uint32_t mask = part.capacity - 1
-        cdef uint32_t hole = <uint32_t>hash_ & mask
+        cdef uint32_t hole = hash_ & mask
         cdef uint32_t at
-        cdef uint32_t place
-        while part.entries[hole] != slot:
-            if part.entries[hole] == NO_SLOT:
+        while part.entries[hole].slot != slot:
+            if part.entries[hole].slot == NO_SLOT:
                 raise AssertionError("a message of the queue is not in its table of bookmarks")
             hole = (hole + 1) & mask
         at = hole
         while True:
             at = (at + 1) & mask
-            if part.entries[at] == NO_SLOT:
+            if part.entries[at].slot == NO_SLOT:
                 break
-            place = <uint32_t>self._hash_of_slot(part.entries[at]) & mask
-            if ((at - place) & mask) >= ((at - hole) & mask):
+            if ((at - part.entries[at].hash_) & mask) >= ((at - hole) & mask):
                 part.entries[hole] = part.entries[at]
                 hole = at
-        part.entries[hole] = NO_SLOT
+        part.entries[hole].slot = NO_SLOT
         part.count -= 1
         self.count -= 1
         if part.capacity > PART_CAPACITY_FIRST and 8 * part.count < part.capacity:
-            self._grow(part, part.capacity // 2)
+            resize_part(part, part.capacity // 2)
         return 0
 
-    cdef uint64_t _hash_of_slot(self, uint32_t slot) noexcept nogil:
-        return self.hash_of(self.slots[slot].publisher, self.slots[slot].sequence)
-
-    cdef void _put(self, TablePart* part, uint64_t hash_, uint32_t slot) noexcept nogil:
-        cdef uint32_t at = <uint32_t>hash_ & (part.capacity - 1)
-        while part.entries[at] != NO_SLOT:
-            at = (at + 1) & (part.capacity - 1)
-        part.entries[at] = slot
-        part.count += 1
-
-    cdef int _grow(self, TablePart* part, uint32_t capacity) except -1:
-        """Give a part another capacity."""
-        cdef uint32_t* old = part.entries
-        cdef uint32_t old_capacity = part.capacity
-        cdef uint32_t at
-        part.entries = make_slots(capacity)
-        part.capacity = capacity
-        part.count = 0
-        for at in range(old_capacity):
-            if old[at] != NO_SLOT:
-                self._put(part, self._hash_of_slot(old[at]), old[at])
-        free(old)
-        return 0
-
-    cdef int _split(self, TablePart* part, uint64_t hash_) except -1:
+    cdef int _split(self, TablePart* part, uint32_t hash_) except -1:
         """Divide a part by the next bit of the hashes; hash_: one that belongs to it."""
         cdef TablePart* other
         cdef TablePart** grown
         cdef uint32_t at
-        cdef uint32_t* old
-        cdef uint32_t* kept
+        cdef TableEntry* old
+        cdef TableEntry* kept
         cdef uint64_t first
         cdef uint64_t half
         cdef uint64_t place
@@ -162,13 +151,13 @@ cdef class BookmarkTable:
             self.depth += 1
         other = make_part(part.capacity, part.depth + 1)
         try:
-            kept = make_slots(part.capacity)
+            kept = make_part_entries(part.capacity)
         except MemoryError:
             free(other.entries)
             free(other)
             raise
         half = <uint64_t>1 << (self.depth - part.depth - 1)
-        first = hash_ >> (64 - self.depth) & ~(2 * half - 1)
+        first = hash_ >> (HASH_BITS - self.depth) & ~(2 * half - 1)
         part.depth += 1
         for place in range(first + half, first + 2 * half):
             self.directory[place] = other
@@ -176,18 +165,47 @@ cdef class BookmarkTable:
         part.entries = kept
         part.count = 0
         for at in range(part.capacity):
-            if old[at] != NO_SLOT:
-                place = self._hash_of_slot(old[at])
-                self._put(self.part_of(place), place, old[at])
+            if old[at].slot != NO_SLOT:
+                put_entry(self.part_of(old[at].hash_), old[at].hash_, old[at].slot)
         free(old)
         return 0
 
 
-cdef uint32_t* make_slots(uint32_t capacity) except NULL:
-    cdef uint32_t* entries = <uint32_t*>malloc(capacity * sizeof(uint32_t))
+cdef inline uint64_t mixed_bits(uint64_t seed, uint32_t publisher, uint64_t number) noexcept nogil:
+    cdef uint64_t mixed = (number ^ seed) * <uint64_t>0x9E3779B97F4A7C15
+    mixed = (mixed ^ (mixed >> 32) ^ publisher) * <uint64_t>0xD6E8FEB86659FD93
+    return (mixed ^ (mixed >> 32) ^ seed) * <uint64_t>0xD6E8FEB86659FD93
+
+
+cdef void put_entry(TablePart* part, uint32_t hash_, uint32_t slot) noexcept nogil:
+    cdef uint32_t at = hash_ & (part.capacity - 1)
+    while part.entries[at].slot != NO_SLOT:
+        at = (at + 1) & (part.capacity - 1)
+    part.entries[at].hash_ = hash_
+    part.entries[at].slot = slot
+    part.count += 1
+
+
+cdef int resize_part(TablePart* part, uint32_t capacity) except -1:
+    """Give a part another capacity. Raises MemoryError; then nothing has changed."""
+    cdef TableEntry* old = part.entries
+    cdef uint32_t old_capacity = part.capacity
+    cdef uint32_t at
+    part.entries = make_part_entries(capacity)
+    part.capacity = capacity
+    part.count = 0
+    for at in range(old_capacity):
+        if old[at].slot != NO_SLOT:
+            put_entry(part, old[at].hash_, old[at].slot)
+    free(old)
+    return 0
+
+
+cdef TableEntry* make_part_entries(uint32_t capacity) except NULL:
+    cdef TableEntry* entries = <TableEntry*>malloc(capacity * sizeof(TableEntry))
     if entries == NULL:
         raise MemoryError()
-    memset(entries, 0xFF, capacity * sizeof(uint32_t))  # NO_SLOT
+    memset(entries, 0xFF, capacity * sizeof(TableEntry))  # NO_SLOT
     return entries
 
 
@@ -196,7 +214,7 @@ cdef TablePart* make_part(uint32_t capacity, uint32_t depth) except NULL:
     if part == NULL:
         raise MemoryError()
     try:
-        part.entries = make_slots(capacity)
+        part.entries = make_part_entries(capacity)
     except MemoryError:
         free(part)
         raise

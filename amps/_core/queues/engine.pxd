@@ -259,6 +259,7 @@ cdef class Ownerships:
     cdef uint32_t count                    # ownerships that were used at least once
     cdef dict numbers                      # (owner, epoch, is proxied) -> number in the table
     cdef list unused                       # numbers that are free
+    cdef uint32_t recent                   # the number that was taken last
     cdef readonly list names               # of instances, by number
     cdef dict owners                       # name -> number
     cdef bytearray reachable               # by number of an instance: 1 = it can be reached
@@ -267,6 +268,7 @@ cdef class Ownerships:
     cdef bint is_reachable(self, uint32_t owner) except -1
     cdef uint16_t _append(self, uint32_t owner, uint32_t epoch, bint is_proxied) except? 0xFFFF
     cdef uint16_t take(self, uint32_t owner, uint32_t epoch, bint is_proxied) except? 0xFFFF
+    cdef bint _is_recent(self, uint32_t owner, uint32_t epoch, bint is_proxied) noexcept nogil
     cdef int give_back(self, uint16_t number) except -1
     cdef bint supersedes(self, uint32_t owner, uint32_t epoch, bint is_proxied, uint16_t number) except -1
 
@@ -274,15 +276,21 @@ cdef class Ownerships:
 # See queues/bookmark_table.pxi.
 
 
+cdef struct TableEntry:
+    uint32_t slot                  # NO_SLOT = free
+    uint32_t hash_                 # of the bookmark of the slot
+
+
 # The entries of the bookmarks whose hashes have the same leading bits.
 cdef struct TablePart:
-    uint32_t* entries              # slots; NO_SLOT = free
+    TableEntry* entries
     uint32_t capacity
     uint32_t count
     uint32_t depth                 # number of these bits
     uint32_t unused
 
 
+@cython.final
 cdef class BookmarkTable:
     cdef QueueSlot* slots                  # of the arena
     cdef TablePart** directory             # by the first `depth` bits of the hash; a part may be there several times
@@ -290,15 +298,12 @@ cdef class BookmarkTable:
     cdef readonly uint64_t count
     cdef uint64_t seed
 
-    cdef uint64_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil
-    cdef TablePart* part_of(self, uint64_t hash_) noexcept nogil
+    cdef uint32_t hash_of(self, uint32_t publisher, uint64_t sequence) noexcept nogil
+    cdef TablePart* part_of(self, uint32_t hash_) noexcept nogil
     cdef uint32_t find(self, uint32_t publisher, uint64_t sequence) noexcept nogil
     cdef int add(self, uint32_t slot) except -1
     cdef int remove(self, uint32_t slot) except -1
-    cdef uint64_t _hash_of_slot(self, uint32_t slot) noexcept nogil
-    cdef void _put(self, TablePart* part, uint64_t hash_, uint32_t slot) noexcept nogil
-    cdef int _grow(self, TablePart* part, uint32_t capacity) except -1
-    cdef int _split(self, TablePart* part, uint64_t hash_) except -1
+    cdef int _split(self, TablePart* part, uint32_t hash_) except -1
 
 
 # See queues/span.pxi.
@@ -600,7 +605,7 @@ cdef class Queue:
     cdef int leave(self, uint32_t slot) except -1
     cdef int expire(self, uint32_t slot, uint32_t reasons) except -1
     cdef int note_removal(self, uint32_t slot, uint32_t action, uint32_t reasons) except -1
-    cdef int remove_recorded(self, uint64_t position) except -1
+    cdef int remove_recorded(self, uint64_t position, uint32_t hint) except -1
     cdef int remove_replicated(self, uint32_t slot, uint64_t now_ns) except -1
     cdef int drop_barriers(self, uint64_t position) except -1
     cdef bint defers(self, uint32_t action) noexcept nogil

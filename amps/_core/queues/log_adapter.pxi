@@ -329,7 +329,7 @@ cdef class LogAdapter:
             return 0
         for at in range(header.count):
             if entries[at].position:
-                tracked.remove_recorded(entries[at].position)
+                tracked.remove_recorded(entries[at].position, NO_SLOT)
             else:
                 tracked.defer(entries[at].publisher_id, entries[at].sequence, record.timestamp_ns, None)
         return 0

@@ -142,6 +142,8 @@ cdef class QueueWalk:
 cdef class Origins:
     cdef Ownerships ownerships
     cdef dict by_path                      # name id of a path -> number of the instance
+    cdef uint64_t recent_path              # the path that was looked up last; 0 = none
+    cdef uint32_t recent                   # its instance
 
     cdef uint32_t of_record(self, const RecordHeader* record) except? 0xFFFFFFFF
 

@@ -29,6 +29,7 @@ cdef class Ownerships:
         self.count = 0
         self.numbers = {}
         self.unused = []
+        self.recent = 0
         self.names = [instance]
         self.owners = {instance: 0}
         self.reachable = bytearray(1)
@@ -86,10 +87,17 @@ cdef class Ownerships:
         cdef uint32_t number
         if owner == 0 and epoch == 0:
             return 0
-        known = self.numbers.get((owner, epoch, is_proxied))
-        number = self._append(owner, epoch, is_proxied) if known is None else <uint32_t>known
+        if not self._is_recent(owner, epoch, is_proxied):
+            known = self.numbers.get((owner, epoch, is_proxied))
+            self.recent = self._append(owner, epoch, is_proxied) if known is None else <uint32_t>known
+        number = self.recent
         self.table[number].references += 1
         return <uint16_t>number
+
+    cdef bint _is_recent(self, uint32_t owner, uint32_t epoch, bint is_proxied) noexcept nogil:
+        """Whether the number that was taken last is that of an ownership. One without references may be free."""
+        cdef Ownership* entry = &self.table[self.recent]
+        return entry.references and entry.owner == owner and entry.epoch == epoch and entry.is_proxied == is_proxied
 
     cdef int give_back(self, uint16_t number) except -1:
         """One slot no longer refers to an ownership."""

@@ -539,9 +539,9 @@ cdef class Queue:
             self.slots[slot].position, self.slots[slot].deliveries, reasons,
         )
 
-    cdef int remove_recorded(self, uint64_t position) except -1:
-        """Remove a message whose removal is recorded in the journal. Returns 1 if it was in the queue."""
-        cdef uint32_t slot = self.find(position, NO_SLOT)
+    cdef int remove_recorded(self, uint64_t position, uint32_t hint) except -1:
+        """Remove a message whose removal is in the journal. hint: see `find`. Returns 1 if it was in the queue."""
+        cdef uint32_t slot = self.find(position, hint)
         if slot == NO_SLOT:
             return 0
         if self.slots[slot].state == SLOT_INACTIVE:
@@ -562,7 +562,7 @@ cdef class Queue:
             self.let_go(slot)
         if self.slots[slot].state == SLOT_INACTIVE:
             self.recall(self.bookmark(slot))
-        self.remove_recorded(position)
+        self.remove_recorded(position, slot)
         return self.drop_barriers(position)
 
     cdef int drop_barriers(self, uint64_t position) except -1:

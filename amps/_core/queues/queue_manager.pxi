@@ -350,7 +350,7 @@ cdef class QueueManager:
 
     def remove_recorded(self, uint32_t queue_number, uint64_t position):
         """Remove a message whose removal is recorded in the journal. False: it was not in the queue."""
-        return (<Queue>self.shared.queues[queue_number]).remove_recorded(position) == 1
+        return (<Queue>self.shared.queues[queue_number]).remove_recorded(position, NO_SLOT) == 1
 
     def available(self, uint32_t queue_number):
         """Log positions of the messages that a query returns: active and not leased, in log order (queues.md §14.1)."""

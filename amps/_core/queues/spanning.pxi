@@ -135,6 +135,8 @@ cdef class Origins:
     def __init__(self, Ownerships ownerships not None):
         self.ownerships = ownerships
         self.by_path = {}
+        self.recent_path = 0
+        self.recent = 0
 
     def note(self, uint64_t path, str text not None):
         """Learn the text of a path: a line `instance TAB group TAB epoch` for each instance that it has passed."""
@@ -148,5 +150,10 @@ cdef class Origins:
         cdef uint64_t path = extension_word(record, EXTENSION_PATH, 0)
         if path == 0:
             return 0
-        number = self.by_path.get(path)
-        return self.ownerships.owner("") if number is None else number
+        if path != self.recent_path:
+            number = self.by_path.get(path)
+            if number is None:
+                return self.ownerships.owner("")
+            self.recent = number
+            self.recent_path = path
+        return self.recent

@@ -156,17 +156,14 @@ cdef class CoreTurns:
         return 0
 
     def busy_poll(self, uint64_t limit_ns):
-        """Poll for work for at most `limit_ns`, yielding the processor to other threads. True: there is work.
+        """Poll for pushed records for at most `limit_ns`, yielding the processor to other threads.
 
         A push then needs no wake-up, whose cost for both sides is higher than that of polling.
         """
         cdef uint64_t end_ns = monotonic_ns() + limit_ns
-        while not self.sequencer.pending():
-            if monotonic_ns() > end_ns:
-                return False
+        while not self.sequencer.pending() and monotonic_ns() <= end_ns:
             with nogil:
                 sched_yield()
-        return True
 
     def sleeps(self):
         """Set the sleep flag: the core needs a wake-up from now on."""

@@ -418,21 +418,18 @@ class Core:
         turns = self.turns
         control = self._runtime.control
         look_ns = 0
-        polls = False  # there was work a moment ago
         while True:
             beat_ns = time.monotonic_ns()
             control.core_beat(beat_ns)
             worked = self.turn()
-            polls |= worked
             if worked:
                 self._placement.keep_apart(beat_ns)
+                # A turn right after one that has worked mostly finds nothing: the others had no time to react.
+                if self._idle_ms():
+                    turns.busy_poll(BUSY_POLL_NS)
                 if beat_ns < look_ns:
                     continue
-            if not worked:
-                if polls:
-                    polls = False
-                    if turns.busy_poll(BUSY_POLL_NS):
-                        continue
+            else:
                 if self._draining and not self._pending() and not self._transports_drain(beat_ns):
                     return
                 if self._clock_round:
@@ -473,7 +470,7 @@ class Core:
         )
 
     def _idle_ms(self) -> int:
-        """How long the core may sleep without input, in milliseconds."""
+        """How long the core may sleep without input, in milliseconds; 0: a queue has something to do now."""
         due_ns = self.sequencer.queues_due_ns
         return (
             IDLE_WAIT_MS

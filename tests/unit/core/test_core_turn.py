@@ -262,7 +262,7 @@ def test_core_polls_until_there_is_work() -> None:
     turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
     sequencer: Any = WaitingSequencer(20)
     turns.sequencer = sequencer
-    assert turns.busy_poll(60_000_000_000)
+    turns.busy_poll(60_000_000_000)
     assert sequencer.looks == 20
 
 
@@ -270,7 +270,7 @@ def test_core_polls_for_a_limited_time() -> None:
     turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
     sequencer: Any = WaitingSequencer(1 << 60)
     turns.sequencer = sequencer
-    assert not turns.busy_poll(1000)
+    turns.busy_poll(1000)
     assert sequencer.looks
 
 
@@ -283,5 +283,5 @@ def test_core_lets_other_threads_run_while_it_polls() -> None:
     turns.sequencer = sequencer
     other = threading.Thread(target=lambda: work.append(1))
     other.start()
-    assert turns.busy_poll(60_000_000_000)
+    turns.busy_poll(60_000_000_000)
     other.join()

@@ -233,6 +233,31 @@ def test_an_acknowledgement_elsewhere_removes_the_message_and_survives() -> None
         assert all(found == ["B"] for found in both.watch.deliveries.values())
 
 
+def test_each_of_many_messages_is_found_by_its_bookmark() -> None:
+    """60: whatever the order of acknowledgements, they remove their own messages elsewhere, and no others."""
+    both = group(settings=queue(max_per_subscription=10_000))
+    for name in "AB":
+        both[name].subscribe(10_000, both.now_ns)
+    for _ in range(20):
+        both.publish("A", 100)
+        both.publish("B", 50)
+        both.settle(1, acknowledges=False)
+    both.settle(5, acknowledges=False)
+    left = set(both.published)
+    held = [(name, bookmark) for name in "AB" for bookmark in sorted(both[name].holds)]
+    assert {bookmark for _, bookmark in held} == left
+    random.Random(7).shuffle(held)
+    for number, (name, bookmark) in enumerate(held, 1):
+        both[name].acknowledge(bookmark, ACKNOWLEDGE, both.now_ns)
+        left.remove(bookmark)
+        if number % 500 == 0:
+            both.settle(10, acknowledges=False)
+            assert {found[0] for found in both["A"].queue_state} == left
+            assert {found[0] for found in both["B"].queue_state} == left
+    assert is_empty(both["A"])
+    assert is_empty(both["B"])
+
+
 def test_messages_of_a_stopped_owner_wait() -> None:
     """61: B delivers none of them, but what is published to B."""
     both = group()
