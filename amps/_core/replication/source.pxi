@@ -252,8 +252,8 @@ cdef class SourceFlow:
     def note_returned(self, uint64_t begin, uint64_t end, uint64_t last_txid, uint64_t last_time_ns):
         """All records between two log positions came from the destination's instance, and do not go back to it.
 
-        last_txid, last_time_ns: of the last one. Calls follow the order of the log. The same `begin` with a higher `end`
-        goes on with that stretch; a limit of `scan` or `fill` that lies between two ends leads to the lower one.
+        last_txid, last_time_ns: of the last one. Calls follow the order of the log. The same `begin` with a higher
+        `end` goes on with that stretch; a limit of `scan` or `fill` between two ends leads to the lower one.
         """
         cdef ReturnedPart part
         if end <= self.scanning.position:

@@ -123,8 +123,8 @@ cdef class ControlPage:
         store_release(&line.version, version + 2)
 
     def newest_stretch(self):
-        """Replication process: (upstream id, begin, end, last transaction id, its time in ns) of the newest stretch, all
-        0 if there is none yet.
+        """Replication process: (upstream id, begin, end, last transaction id, its time in ns) of the newest stretch;
+        all are 0 if there is none yet.
         """
         cdef StretchLine* line = &self.data.stretch
         cdef uint64_t version
@@ -133,8 +133,9 @@ cdef class ControlPage:
             if version & 1:
                 continue
             found = (
-                load_relaxed(&line.newest.upstream_id), load_relaxed(&line.newest.begin), load_relaxed(&line.newest.end),
-                load_relaxed(&line.newest.last_txid), load_relaxed(&line.newest.last_time_ns),
+                load_relaxed(&line.newest.upstream_id), load_relaxed(&line.newest.begin),
+                load_relaxed(&line.newest.end), load_relaxed(&line.newest.last_txid),
+                load_relaxed(&line.newest.last_time_ns),
             )
             acquire_fence()
             if load_relaxed(&line.version) == version:

@@ -69,7 +69,9 @@ class Destination:
         write_times: WriteTimes,
         source_made: Callable[[int, SourceFlow | None], None],
     ) -> None:
-        """`identity`: of this instance. `source_made` gets the index and each new source, or None if nothing ever waits for it."""
+        """`identity`: of this instance. `source_made` gets the index and each new source, or None if nothing ever waits
+        for it.
+        """
         self.index = index
         self.config = config
         self.connection: Connection | None = None
