@@ -51,6 +51,8 @@ class Connection:
     transport: str
     user: str
     close: Callable[[], None]
+    wake: Callable[[], None]
+    """There may be something to send."""
     is_live: bool = field(default=False)
 
 
@@ -199,8 +201,12 @@ class Destination:
         return now_s - self._left_s < SENDING_S
 
     def acknowledge(self, acknowledged: TxidSet) -> None:
-        """Take an acknowledgement. The next step goes on if there is much to do."""
+        """Take an acknowledgement."""
         self.source.ack(acknowledged)
+        self.settle()
+
+    def settle(self) -> None:
+        """Publish what follows from acknowledgements and sending. The next step goes on if there is much to do."""
         self.source.follow_acks(SCAN_BYTES)
         self.publish()
 

@@ -280,10 +280,14 @@ class Incoming:
             self.channel.link.wake()
         elif self._ack_timer is None:
             loop = asyncio.get_running_loop()
-            self._ack_timer = loop.call_at(max(self._ack_due_s, loop.time()), self._ack_is_due)
+            due_s = self._ack_due_s
+            self._ack_timer = loop.call_at(max(due_s, loop.time()), self._ack_is_due, due_s)
 
-    def _ack_is_due(self) -> None:
+    def _ack_is_due(self, due_s: float) -> None:
         self._ack_timer = None
+        if due_s != self._ack_due_s:
+            self._schedule_ack()  # an acknowledgement was sent meanwhile: the next one is due later
+            return
         # The loop counts whole milliseconds, so that its time may be a moment before the one it was asked to wait for.
         self._ack_due_s = 0.0
         self.channel.link.wake()

@@ -68,7 +68,9 @@ class Channel:
         self.handler: Callable[[Frame], Awaitable[None]] | None = None
         """Gets the frames of a running flow."""
         self.produce: Callable[[], Iterable[Buffer]] | None = None
-        """Returns frames to be sent, in parts, about a megabyte at most; none if there is nothing to send now."""
+        """Returns frames to be sent, in parts, about a megabyte at most; none if there is nothing to send now. It wakes
+        the link if there is more.
+        """
         self._inbox: Frame | None = None
         self._taken: asyncio.Future[None] | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -274,19 +276,18 @@ class Link:
         while self.end_reason is None:
             await self._writable.wait()
             self._writable.clear()
-            more = True
-            while more and self.end_reason is None:
-                parts: list[Buffer] = []
-                for channel in self.channels:
-                    if channel.produce is not None:
-                        parts += channel.produce()
-                more = bool(parts)
-                if self._control or parts:
-                    parts = [*self._control, *parts]
-                    self._control.clear()
-                    self._put(parts)
+            parts: list[Buffer] = []
+            for channel in self.channels:
+                if channel.produce is not None:
+                    parts += channel.produce()
+            if self._control:
+                parts = [*self._control, *parts]
+                self._control.clear()
+            if parts:
+                self._put(parts)
                 await writer.drain()
-                await asyncio.sleep(0)  # drain need not wait, and others need the loop
+            if self._writable.is_set():
+                await asyncio.sleep(0)  # nothing above need have waited, and others need the loop
 
     def _put(self, parts: Sequence[Buffer]) -> None:
         self._said_s = asyncio.get_running_loop().time()

@@ -182,6 +182,7 @@ class Outgoing:
             self._transport,
             self._user,
             lambda: link.end(_asked_to_reconnect()),
+            link.wake,
         )
         destination.connected(connection)
         around.log.log("1E-0001", client=client, peer=link.peer.name, address=link.address)
@@ -213,12 +214,15 @@ class Outgoing:
                 for kind, payload in source.fill(durable, BATCH_BYTES)
                 for part in frames.encode_parts(kind, payload, channel.stream, self._compression)
             ]
+            if not made and source.sent_position > before:
+                # No acknowledgement will come for what was passed over. At first, that may be what others wait for.
+                destination.settle()
+                if not self._resynced:
+                    self._around.schedule()
         except LOG_PROBLEMS as problem:
             raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
-        if not made and source.sent_position > before:
-            self._around.schedule()  # no acknowledgement will come for what was passed over
-        if not made and source.window > 0 and source.sent_position < durable:
-            self._link.wake()  # the batch had only records that do not go there
+        if source.window > 0 and source.sent_position < durable:
+            self._link.wake()  # there is more than one batch
         now_s = asyncio.get_running_loop().time()
         age_s = self._statements.due(self._around.log_end(), source.sent_position, now_s)
         if destination.is_sync != self._last_sync or age_s is not None:

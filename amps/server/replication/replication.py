@@ -248,13 +248,14 @@ class Replication:
         more = False
         for destination in self.destinations:
             more |= destination.step(durable, now_s, self.log)
+            connection = destination.connection
+            if connection is not None and destination.source.sent_position < durable:
+                connection.wake()
             if self._left is None and destination.leaves_scan(durable, now_s):
                 self._left = asyncio.get_running_loop().call_later(SENDING_S, self._look_at_left)
         for incoming in self._incoming:
             more |= incoming.step(consumed, written, durable)
         self.access.release_pages(self._reading())
-        for each in self.links:
-            each.wake()
         self.core.wants_durable = any(each.connection is not None for each in self.destinations) or any(
             each.wants_durable for each in self._incoming
         )

@@ -225,6 +225,8 @@ def test_data_is_produced_only_as_the_connection_takes_it() -> None:
         def produce() -> list[bytes]:
             nonlocal produced
             produced += 1
+            if produced < 9:
+                ends.dialling.wake()  # there is more
             return [frames.encode(frames.DATA, b"x")]
 
         ends.there.blocked = True
@@ -236,8 +238,9 @@ def test_data_is_produced_only_as_the_connection_takes_it() -> None:
         await ends.settle()
         assert produced == 1
         ends.there.unblock()
-        await ends.settle(lambda: produced > 5)
-        assert produced > 5
+        await ends.settle(lambda: produced >= 9)
+        await ends.settle()
+        assert produced == 9
 
     _run(test)
 
