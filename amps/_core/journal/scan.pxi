@@ -201,29 +201,29 @@ cdef int pass_zeros(Scan* scan, LogFile file, uint64_t size, progress) except -1
     cdef uint64_t at = (scan.offset + ZERO_BLOCK_BYTES - 1) // ZERO_BLOCK_BYTES * ZERO_BLOCK_BYTES
     cdef const unsigned char[::1] view
     cdef uint64_t count
-    cdef uint64_t zeros = 0
+    cdef uint64_t others = 0       # bytes from the first one on that is not zero
     if at >= size or zeros_at(file.data + scan.offset, at - scan.offset) < at - scan.offset:
         return 0
     try:
         descriptor = os.open(file.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
     except OSError:
         return 0  # no such way on this file system
+    room = mmap.mmap(-1, DIRECT_BYTES)  # such memory is aligned as the device demands it
+    view = room
     try:
-        with mmap.mmap(-1, DIRECT_BYTES) as room:
-            view = room
-            while at < size and zeros == 0:
+        while at < size and others == 0:
+            try:
                 count = os.preadv(descriptor, [room], at)
-                if count == 0:
-                    break
-                with nogil:
-                    zeros = count - zeros_at(&view[0], count)
-                at += count - zeros
-                scan.offset = min(at, size)
-                if progress is not None:
-                    progress(scan.offset)
-            view = None
-    except OSError:
-        return 0  # what cannot be read so is mapped, as it would be without this
+            except OSError:
+                break  # what cannot be read so is mapped, as it would be without this
+            if count == 0:
+                break
+            with nogil:
+                others = count - zeros_at(&view[0], count)
+            at += count - others
+            scan.offset = min(at, size)
+            if progress is not None:
+                progress(scan.offset)
     finally:
         os.close(descriptor)
     return 0

@@ -1,10 +1,12 @@
 """Scanning a damaged file: no exception, no record that was never written, no damage overlooked."""
 
+import errno
+import os
 import random
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -151,6 +153,27 @@ def test_scan_of_a_large_file_finds_the_first_byte_behind_the_records(
     assert found.damaged == (at is not None)
     assert found.valid_after == 0
     assert seen[-1:] == [size] or found.damaged
+
+
+@pytest.mark.parametrize("fails", ["open", "preadv"])
+def test_scan_of_a_large_file_without_direct_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """A file system may not know it, or fail at the second read."""
+    calls = 0
+    real = getattr(os, fails)
+
+    def failing(*arguments: Any) -> Any:
+        nonlocal calls
+        if fails == "preadv" or arguments[1] & os.O_DIRECT:
+            calls += 1
+            if fails == "open" or calls > 1:
+                raise OSError(errno.EINVAL, "not supported")
+        return real(*arguments)
+
+    monkeypatch.setattr(os, fails, failing)
+    test_scan_of_a_large_file_finds_the_first_byte_behind_the_records(tmp_path, 3 * MIB, 2 * MIB + 5)
+    assert calls
 
 
 def test_scan_damage_in_the_middle_reveals_later_records() -> None:
