@@ -136,3 +136,9 @@ def test_the_order_of_the_decisions_counts(decided: list[int]) -> None:
     """Messages that were delivered before do not count in the depth: with 40 alone, 24 would have been active."""
     with pytest.raises(AssertionError, match=r"Message\(position=24.* comes before Message\(position=40"):
         _turn([8, 16, 24, 40], decided, [24], target_depth=2, delayed=[40], transports=[1, 1, 0])
+
+
+def test_inactive_messages_become_active_in_the_order_of_the_log() -> None:
+    """queues.md §11: 32 was not delayed, so 16 was active before it, even if 8 filled the target depth."""
+    with pytest.raises(AssertionError, match=r"Message\(position=16.* comes before Message\(position=32"):
+        _turn([8, 16, 32], [32, 8], [16], target_depth=1, transports=[0, 1])
