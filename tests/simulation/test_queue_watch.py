@@ -126,7 +126,7 @@ def test_a_message_in_order_is_accepted() -> None:
     ],
 )
 def test_the_watch_notices_a_message_that_was_passed_over(case: dict[str, Any]) -> None:
-    """queues.md §9, queue_guarantees.md §1.4: 16 is available, and 32 is delivered."""
+    """queues.md §13, queue_guarantees.md §1.4: 16 is available, and 32 is delivered."""
     with pytest.raises(AssertionError, match=r"Message\(position=16.* comes before Message\(position=32"):
         _turn([8, 16, 32], [8, 32], [16], **case)
 
@@ -139,6 +139,6 @@ def test_the_order_of_the_decisions_counts(decided: list[int]) -> None:
 
 
 def test_inactive_messages_become_active_in_the_order_of_the_log() -> None:
-    """queues.md §11: 32 was not delayed, so 16 was active before it, even if 8 filled the target depth."""
+    """queues.md §13: 32 was not delayed, so 16 was active before it, even if 8 filled the target depth."""
     with pytest.raises(AssertionError, match=r"Message\(position=16.* comes before Message\(position=32"):
         _turn([8, 16, 32], [32, 8], [16], target_depth=1, transports=[0, 1])
