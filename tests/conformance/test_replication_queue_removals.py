@@ -13,6 +13,7 @@ import pytest
 from tests.support.link_proxy import LinkProxy
 from tests.support.queues import bodies
 from tests.support.replicated_queues import Group, take
+from tests.support.server import wait_until
 from tests.support.services import action, do, on
 
 MARKED = "/marked = 1"
@@ -94,13 +95,16 @@ def test_replication_34_a_message_expires_on_both(
     itself, also without a link.
     """
     client = pair.client("A")
+    entered_before = pair.details("B")["insert_count"]
+    began_s = time.monotonic()
     for body in bodies(1, 2):
         client.publish("T", body, e=2)
-    published_s = time.monotonic()
     client.flush("persisted")
-    pair.wait_metrics("B", queue_depth=2)
+    wait_until(
+        lambda: pair.details("B")["insert_count"] == entered_before + 2, 20, "B does not have the messages"
+    )
     if cut_off:
         hold(proxies)
     for name in "BA":
         pair.wait_metrics(name, queue_depth=0)
-        assert time.monotonic() - published_s >= 1.5
+        assert time.monotonic() - began_s >= 1.5

@@ -116,8 +116,10 @@ class Run:
     cancels_sent: dict[Name, int] = field(default_factory=dict)
     extensions: dict[Name, int] = field(default_factory=dict)
     """The shortest extension that was sent."""
-    recorded: set[Name] = field(default_factory=set)
-    """Messages that the journal records as delivered at most once, and whose delivery was not seen yet."""
+    recorded: dict[Name, int] = field(default_factory=dict)
+    """Messages that the journal records as delivered at most once, and whose delivery was not seen yet: the log
+    position of each, in the order of the decisions.
+    """
     barriers: set[tuple[Name, int]] = field(default_factory=set)
     known: list[dict[int, Message]] = field(default_factory=list)
     """By queue: all messages that ever entered, by position."""
@@ -153,6 +155,7 @@ class QueueWatch:
         self._lapses_ns: dict[Name, int] = {}  # end of a deferred acknowledgement
         self._to_be_got: set[Name] = set()
         self._available: dict[int, list[int]] = {}
+        self._decided_once: list[tuple[Name, int]] = []  # as `recorded`, at the end of the turn
         self._got_at_most_once: set[Name] = set()
 
     # The start of a process
@@ -261,6 +264,7 @@ class QueueWatch:
             needed, deliveries = deliveries_of(reply[HEADER_BYTES:])
             decided += [(transport, delivery, needed) for delivery in deliveries]
         self._available = {delivery.queue: available(delivery.queue) for _, delivery, _ in decided}
+        self._decided_once = list(self.run.recorded.items())
         for transport, delivery, needed in decided:
             self._decide(transport, delivery, needed, is_late)
 
@@ -286,7 +290,7 @@ class QueueWatch:
             hold.touched = hold.is_vague = True
             if not plan.at_least_once and not delivery.flags & BARRIER:
                 assert name in run.recorded, f"{message} was delivered without a record, or twice"
-                run.recorded.discard(name)
+                del run.recorded[name]
             return
         self._check_promise(name, message)
         assert message.expires_ns is None or message.expires_ns > self._now_ns, f"{message} is out of date"
@@ -311,7 +315,7 @@ class QueueWatch:
             assert delivery.position in contents, f"{message} is gone"
         else:
             assert name in run.recorded, f"{message} was delivered without a record, or twice"
-            run.recorded.discard(name)
+            del run.recorded[name]
         self._check_subscriber(transport, delivery, message)
         self._check_order(delivery, message)
         self._hold(delivery, name)
@@ -363,7 +367,36 @@ class QueueWatch:
         if subscriber.wanted[queue] is None:
             for position in self._available[queue]:
                 other = run.known[queue][position]
-                assert other.rank > message.rank, f"{delivery}: {other} comes before {message}"
+                assert other.rank > message.rank or self._may_have_been_inactive(queue, other, message), (
+                    f"{delivery}: {other} comes before {message}"
+                )
+
+    def _may_have_been_inactive(self, queue: int, other: Message, message: Message) -> bool:
+        """True if an earlier message, which is available at the end of the turn, may have been inactive when `message`
+        was delivered.
+
+        A delayed message becomes available also beyond the target depth, so earlier ones may be inactive
+        (queue_guarantees.md §1.4). A delivery at most once lowers the depth, and may activate them before the turn
+        ends. Inactive messages become active in the order of the log. So while one of them is inactive, the active ones
+        are before it, or were delayed; and they reach the target depth.
+        """
+        plan = self._plans[queue]
+        target = plan.config.target_queue_depth
+        if target is None or plan.at_least_once:
+            return False
+        if self._was_delayed(queue, other) or not self._was_delayed(queue, message):
+            return False
+        names = [name for name, _ in self._decided_once]
+        later = self._decided_once[names.index((queue, message.bookmark)) :]
+        present = [*self._available[queue], *(position for (number, _), position in later if number == queue)]
+        known = self.run.known[queue]
+        return target <= sum(
+            position < other.position or self._was_delayed(queue, known[position]) for position in present
+        )
+
+    def _was_delayed(self, queue: int, message: Message) -> bool:
+        """True if the message had to wait for its time when it entered."""
+        return self.run.log.queues[queue].delayed.get(message.position, 0) > message.entered_ns
 
     def _hold(self, delivery: Delivery, name: Name) -> None:
         run, plan = self.run, self._plans[delivery.queue]
@@ -463,7 +496,7 @@ class QueueWatch:
         if left.action == DELIVERED:
             assert left.message.is_barrier == bool(left.reasons & BARRIER_SENT), f"{left}"
             assert left.message.is_barrier or not plan.at_least_once, f"{left}: it should be acknowledged"
-            run.recorded.add(name)
+            run.recorded[name] = left.position
             if self.drains and not left.message.is_barrier:
                 self._to_be_got.add(name)
             return

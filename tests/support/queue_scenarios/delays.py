@@ -54,6 +54,19 @@ def a_delayed_message_passes_inactive_ones(make_subject: MakeSubject) -> None:
     assert [at for _, at in harness.delivered()] == [inactive]
 
 
+def a_delayed_message_passes_messages_that_deliveries_activate(make_subject: MakeSubject) -> None:
+    """queue_guarantees.md §1.4: at-most-once deliveries make room for inactive messages one by one, in one turn."""
+    settings = queue(at_least_once=False, fairness="round-robin", target_depth=1)
+    harness = Harness(make_subject, settings)
+    first, second, third = (harness.publish() for _ in range(3))
+    delayed = harness.publish(delay_s=1)
+    harness.wait(1)
+    assert (harness.available(), harness.subject.inactive(0)) == ([first, delayed], 2)
+    consumer = harness.subscribe(3)
+    assert harness.delivered() == [(consumer, first), (consumer, delayed), (consumer, second)]
+    assert (harness.available(), harness.subject.inactive(0)) == ([third], 0)
+
+
 def a_restart_makes_room_for_inactive_messages(make_subject: MakeSubject) -> None:
     """queue_guarantees.md §1.4, §2.3: a message that its record delays again does not count in the depth."""
     harness = Harness(make_subject, queue(target_depth=1))
@@ -213,6 +226,7 @@ SCENARIOS: list[Scenario] = [
     a_delay_ends_at_its_time,
     delayed_messages_do_not_fill_the_queue,
     a_delayed_message_passes_inactive_ones,
+    a_delayed_message_passes_messages_that_deliveries_activate,
     a_restart_makes_room_for_inactive_messages,
     acknowledging_a_delayed_message,
     expiring_before_its_time,
