@@ -209,19 +209,19 @@ cdef int pass_zeros(Scan* scan, LogFile file, uint64_t size, progress) except -1
     except OSError:
         return 0  # no such way on this file system
     try:
-        with mmap.mmap(-1, DIRECT_BYTES) as room:
-            view = room
-            while at < size and zeros == 0:
-                count = os.preadv(descriptor, [room], at)
-                if count == 0:
-                    break
-                with nogil:
-                    zeros = count - zeros_at(&view[0], count)
-                at += count - zeros
-                scan.offset = min(at, size)
-                if progress is not None:
-                    progress(scan.offset)
-            view = None
+        # Not closed here: that would fail while the view is there, also behind a failed read. Both end with this call.
+        room = mmap.mmap(-1, DIRECT_BYTES)
+        view = room
+        while at < size and zeros == 0:
+            count = os.preadv(descriptor, [room], at)
+            if count == 0:
+                break
+            with nogil:
+                zeros = count - zeros_at(&view[0], count)
+            at += count - zeros
+            scan.offset = min(at, size)
+            if progress is not None:
+                progress(scan.offset)
     except OSError:
         return 0  # what cannot be read so is mapped, as it would be without this
     finally:

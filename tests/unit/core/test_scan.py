@@ -1,5 +1,7 @@
 """Scanning a damaged file: no exception, no record that was never written, no damage overlooked."""
 
+import errno
+import os
 import random
 import tempfile
 from functools import cache
@@ -151,6 +153,36 @@ def test_scan_of_a_large_file_finds_the_first_byte_behind_the_records(
     assert found.damaged == (at is not None)
     assert found.valid_after == 0
     assert seen[-1:] == [size] or found.damaged
+
+
+@pytest.mark.parametrize("reads", [0, 1, 2])
+def test_zeros_that_cannot_be_read_past_the_page_cache_are_mapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: int
+) -> None:
+    """Some file systems take the flag and refuse the read. A start must not fail there."""
+    written, places = original()
+    end = places[-1][1]
+    size = 3 * MIB
+    path = tmp_path / "journal"
+    header = build_file_header(0, size, 0, 1, 0, 0, "inst", True)
+    image = bytearray(header + written[FILE_HEADER_SIZE:end]).ljust(size, b"\0")
+    image[-1] = 7
+    path.write_bytes(image)
+    calls: list[int] = []
+    preadv = os.preadv
+
+    def read(descriptor: int, buffers: list[bytearray], offset: int) -> int:
+        calls.append(offset)
+        if len(calls) > reads:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return preadv(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", read)
+    found = scan_file(LogFile(str(path), 0), 0, None, None)
+    assert len(calls) == reads + 1
+    assert found.damaged
+    assert found.record_count == len(places)
+    assert found.end_offset == (end + 7) // 8 * 8
 
 
 def test_scan_damage_in_the_middle_reveals_later_records() -> None:
