@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from amps.server.replication.completeness import STATEMENT_INTERVAL_S, Statements, partners
+from amps.server.replication.completeness import QUESTION_INTERVAL_S, Answers, Questions, partners
+from amps.server.replication.frames import ProtocolError
 from amps.server.replication.hello import Identity
 from amps.server.replication.instance_config import Destination, InstanceConfig
 
@@ -23,14 +24,34 @@ def to(name: str | None, group: str | None = None) -> Destination:
     return Destination(name, group, None, ())
 
 
-def test_nothing_is_told_before_the_whole_log_of_a_moment_was_sent() -> None:
-    """25.94: also what was not durable at that moment, or new since, and waits for room in the window."""
-    statements = Statements(0.0)
-    assert statements.due(written=100, sent=90, now_s=10.0) is None
-    assert statements.due(written=200, sent=99, now_s=70.0) is None
-    assert statements.due(written=300, sent=100, now_s=71.0) == 61.0
-    assert statements.due(written=300, sent=300, now_s=71.0) is None, "it is time again later"
-    assert statements.due(written=300, sent=300, now_s=71.0 + STATEMENT_INTERVAL_S) == 0
+def test_nothing_is_told_before_the_whole_log_of_the_moment_of_the_question_was_sent() -> None:
+    """25.94: also what was not durable at that moment, and waits for room in the window."""
+    answers = Answers()
+    assert not answers.due(sent=100), "nobody has asked"
+    answers.asked(written=100)
+    assert not answers.due(sent=99)
+    with pytest.raises(ProtocolError):
+        answers.asked(written=200)
+    assert answers.due(sent=100)
+    assert not answers.due(sent=300), "one answer for a question"
+    answers.asked(written=300)
+    assert answers.due(sent=300)
+
+
+def test_an_answer_is_about_the_moment_of_the_question() -> None:
+    """25.94: a frame may be on its way for minutes, behind others. What it says does not become newer by that."""
+    questions = Questions()
+    with pytest.raises(ProtocolError):
+        questions.answered(9.0)
+    assert questions.due(10.0)
+    assert not questions.due(70.0), "the answer is on its way"
+    assert questions.answered(71.0) == 61.0
+    with pytest.raises(ProtocolError):
+        questions.answered(71.0)
+    assert questions.due(72.0)
+    assert questions.answered(72.5) == 0.5
+    assert not questions.due(72.0 + QUESTION_INTERVAL_S - 0.1)
+    assert questions.due(72.0 + QUESTION_INTERVAL_S)
 
 
 @pytest.mark.parametrize(
