@@ -1,13 +1,18 @@
 """Word between instances that all of a log is there (replication.md 25.94)."""
 
+import asyncio
 import dataclasses
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from amps.server.replication import frames
 from amps.server.replication.completeness import QUESTION_INTERVAL_S, Answers, Questions, partners
-from amps.server.replication.frames import ProtocolError
+from amps.server.replication.frames import Frame, ProtocolError
 from amps.server.replication.hello import Identity
 from amps.server.replication.instance_config import Destination, InstanceConfig
+from amps.server.replication.outgoing import Outgoing
 
 OWN = Identity("M", "G", "uuid-m", "e", "r")
 
@@ -73,3 +78,54 @@ def test_a_partner_is_a_destination_that_replicates_to_this_instance(
     assert partners([peer("B")], known, [], OWN) == wanted
     assert partners([peer("B")], known, ["A"], OWN) == ["A", *wanted]
     assert partners([peer("B"), None], known, ["A"], OWN) is None
+
+
+def test_a_source_answers_behind_the_last_record_that_was_in_its_log_when_it_was_asked() -> None:
+    """25.94: the records that were not durable then are sent before the answer."""
+    asyncio.run(_ask())
+
+
+async def _ask() -> None:
+    ends = [100, 300]
+    sent = SimpleNamespace(position=90)
+
+    def fill(durable: int, bytes_max: int) -> list[tuple[int, list[bytes]]]:
+        if sent.position == durable:
+            return []
+        sent.position = durable
+        return [(frames.DATA, [b"records"])]
+
+    class Source:
+        window = 1
+        sent_txid = 1
+
+        @property
+        def sent_position(self) -> int:
+            return int(sent.position)
+
+    source = Source()
+    cast(Any, source).fill = fill
+    durable = [90]
+    around = SimpleNamespace(durable=lambda: durable[0], log_end=lambda: ends[0], schedule=lambda: None)
+    destination = SimpleNamespace(source=source, is_sync=False, connection=None)
+    channel = SimpleNamespace(stream=0, link=SimpleNamespace(wake=lambda: None))
+    outgoing = Outgoing(
+        cast(Any, around), cast(Any, destination), cast(Any, channel), cast(Any, None), "", cast(Any, None), None
+    )
+    outgoing._last_sync = False
+    outgoing._resynced = True
+    question = Frame(frames.COMPLETE, 0, b"")
+
+    def made() -> list[int]:
+        return [part[4] for part in outgoing._produce() if bytes(part) != b"records"]
+
+    assert made() == []
+    await outgoing._take(question)
+    ends.pop(0)
+    assert made() == []
+    durable[0] = 100
+    assert made() == [frames.DATA, frames.COMPLETE]
+    assert made() == []
+    await outgoing._take(question)
+    with pytest.raises(ProtocolError):
+        await outgoing._take(question)
