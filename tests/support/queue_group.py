@@ -33,7 +33,7 @@ from amps._core.queues.manager import (
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import QueueSettings
 
-BLOCKS = 16
+BLOCKS = 17
 CLIENT = 7
 RECORD = struct.Struct("<IIQQQQQQIIHHHHHHI")
 ACKNOWLEDGEMENT = struct.Struct("<IIQQII")

@@ -21,7 +21,11 @@ from libc.string cimport memset
 
 import os
 
+cdef extern from "stdlib.h" nogil:
+    void* aligned_alloc(size_t alignment, size_t length)
+
 cdef enum:
+    CACHE_LINE = 64
     PART_CAPACITY_FIRST = 16       # a power of two
     PART_CAPACITY_MAX = 1024       # a larger one is split
     PLACE_BITS = 10                # of a hash: they select an entry of a part
@@ -202,7 +206,8 @@ cdef int resize_part(TablePart* part, uint32_t capacity) except -1:
 
 
 cdef TableEntry* make_part_entries(uint32_t capacity) except NULL:
-    cdef TableEntry* entries = <TableEntry*>malloc(capacity * sizeof(TableEntry))
+    """Free entries. They begin a cache line, so that those of a run share one."""
+    cdef TableEntry* entries = <TableEntry*>aligned_alloc(CACHE_LINE, capacity * sizeof(TableEntry))
     if entries == NULL:
         raise MemoryError()
     memset(entries, 0xFF, capacity * sizeof(TableEntry))  # NO_SLOT

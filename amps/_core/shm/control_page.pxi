@@ -233,7 +233,7 @@ cdef class ControlPage:
 
     @property
     def replication_version(self):
-        """Changes whenever the state of a destination does."""
+        """Changes with the mode of a destination, and with anything of one that is sync."""
         return load_acquire(&self.data.replication.version)
 
     @property

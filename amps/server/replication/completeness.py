@@ -1,7 +1,8 @@
 """Word between instances that all of a log is there (replication.md 25.94, docs/replication.md).
 
-A source tells its sink now and then: "all that was in my log so long ago was sent before this frame". The age covers
-what was in the log, but not durable, at that moment: it is sent when it is durable, and only then is it told. The sink
+A sink asks its source now and then, and the source answers when all that was in its log at the moment of the question
+was sent: also what was not durable at that moment. So when the sink has the answer, it knows that all is there that was
+in the log when it asked. It measures that time itself: how long frames were on their way does not matter. The sink
 passes this on to its core, with the names of its partners. The core needs it to refuse transactions that another
 instance may have recorded.
 
@@ -11,33 +12,53 @@ Nothing here does input or output: positions and times are passed in.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from amps.server.replication.frames import ProtocolError
 from amps.server.replication.hello import Identity
 from amps.server.replication.instance_config import InstanceConfig
 
-STATEMENT_INTERVAL_S = 5.0
+QUESTION_INTERVAL_S = 5.0
 
 
 @dataclass(slots=True)
-class Statements:
-    """The source's side, of one flow. `next_s`: the time of the next moment about which it will say something."""
+class Questions:
+    """The sink's side, of one flow. One question at a time is on its way."""
 
-    next_s: float
+    _next_s: float = 0.0
+    _asked_s: float | None = None
+
+    def due(self, now_s: float) -> bool:
+        """Whether to ask now."""
+        if self._asked_s is not None or now_s < self._next_s:
+            return False
+        self._asked_s, self._next_s = now_s, now_s + QUESTION_INTERVAL_S
+        return True
+
+    def answered(self, now_s: float) -> float:
+        """The age in seconds of the moment whose whole log was taken. Raises ProtocolError: nobody has asked."""
+        if self._asked_s is None:
+            raise ProtocolError("a COMPLETE that was not asked for")
+        age_s, self._asked_s = now_s - self._asked_s, None
+        return age_s
+
+
+@dataclass(slots=True)
+class Answers:
+    """The source's side, of one flow."""
+
     _position: int | None = None
-    _noted_s: float = 0.0
 
-    def due(self, written: int, sent: int, now_s: float) -> float | None:
-        """The age in seconds of the moment whose whole log was sent, if that is to be told now.
+    def asked(self, written: int) -> None:
+        """The sink has asked. `written`: the end of the log, read now. Raises ProtocolError: the last answer is due."""
+        if self._position is not None:
+            raise ProtocolError("a second COMPLETE before the answer to the first one")
+        self._position = written
 
-        `written`: the end of the log. `sent`: all that goes there before this log position was sent.
-        """
-        if self._position is None:
-            if now_s < self.next_s:
-                return None
-            self._position, self._noted_s = written, now_s
-        if sent < self._position:
-            return None
-        self._position, self.next_s = None, now_s + STATEMENT_INTERVAL_S
-        return now_s - self._noted_s
+    def due(self, sent: int) -> bool:
+        """Whether to answer now. `sent`: all that goes there before this log position was sent."""
+        if self._position is None or sent < self._position:
+            return False
+        self._position = None
+        return True
 
 
 def partners(

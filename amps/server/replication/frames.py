@@ -48,6 +48,7 @@ LINKSTATE = 0x19
 NAMES = 0x1A
 RESUME_VECTOR = 0x1B
 OPEN = 0x1C
+COMPLETE = 0x1D
 BYE = 0x1F
 
 NAMES_OF_TYPES: Mapping[int, str] = {
@@ -72,6 +73,7 @@ NAMES_OF_TYPES: Mapping[int, str] = {
     NAMES: "NAMES",
     RESUME_VECTOR: "RESUME_VECTOR",
     OPEN: "OPEN",
+    COMPLETE: "COMPLETE",
     BYE: "BYE",
 }
 

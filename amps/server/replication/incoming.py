@@ -21,6 +21,7 @@ from amps._core.replication.stream import (
 from amps._core.values.value import publisher_id
 from amps.server.eventlog import EventLog
 from amps.server.replication import frames, hello
+from amps.server.replication.completeness import Questions
 from amps.server.replication.core_sessions import CoreSession, CoreSessions, upstream_name
 from amps.server.replication.frames import Content, Frame, ProtocolError, number
 from amps.server.replication.hello import Flow, Identity, Refused
@@ -34,7 +35,6 @@ RESUME_S = 120.0
 VECTOR_PART_BYTES = 1 << 20
 CREDIT_BYTES_MIN = 1 << 20
 SCAN_BYTES = 4 << 20
-COMPLETE_MS_MAX = 1 << 40
 _CREDIT = struct.Struct("<Q")
 _TXID = struct.Struct("<Q")
 
@@ -92,6 +92,9 @@ class Incoming:
         self._sent: TxidSet | None = None
         self._ack_due_s = 0.0
         self._ack_timer: asyncio.TimerHandle | None = None
+        self._questions = Questions()
+        self._ending = False
+        """Whether the flow is about to end: what follows a frame that was not taken whole must not be taken."""
         self._over = False
         self._over_for_core = False
 
@@ -199,6 +202,7 @@ class Incoming:
             self._end(Refused(hello.STORAGE, hello.NO_ROOM))
 
     def _end(self, end: Refused) -> None:
+        self._ending = True
         if not self._over:
             self.channel.end_flow(end)
 
@@ -216,21 +220,23 @@ class Incoming:
     # --- while it runs --------------------------------------------------------------------------------------
 
     async def _take(self, frame: Frame) -> None:
+        if self._ending:
+            return
         if frame.type in (frames.DATA, frames.NAMES):
             await self._take_records(frame)
         elif frame.type == frames.RESYNC_DONE:
             self._around.log.log("1E-0009", client=self.flow.client_name)
-        elif frame.type == frames.MODE:
-            self._take_mode(Content(frame))
-        else:
+        elif frame.type == frames.COMPLETE:
+            self._take_answer()
+        elif frame.type != frames.MODE:
             raise ProtocolError(f"{frame.name} to the sink of a running flow")
 
-    def _take_mode(self, content: Content) -> None:
-        """MODE is for information, but for what it says about the log of the source."""
-        if content.values.get("complete_ms") is not None and self._session is not None:
-            age_s = content.number("complete_ms", highest=COMPLETE_MS_MAX) / 1000
-            around = self._around
-            around.core.tell_complete(self._session, self.upstream.name, age_s, around.partners())
+    def _take_answer(self) -> None:
+        """All that was in the log of the source when this side asked has come before."""
+        around = self._around
+        age_s = self._questions.answered(asyncio.get_running_loop().time())
+        assert self._session is not None
+        around.core.tell_complete(self._session, self.upstream.name, age_s, around.partners())
 
     async def _take_records(self, frame: Frame) -> None:
         around, sink = self._around, self._sink
@@ -254,7 +260,9 @@ class Incoming:
             self.channel.link.wake()
 
     def look(self) -> None:
-        """Let the source send, if it does not and the log takes records again."""
+        """Let the source send, if it does not and the log takes records again. Ask whether it has sent all."""
+        if self._questions.due(asyncio.get_running_loop().time()):
+            self.channel.send(frames.COMPLETE)
         if self._closed and not self._around.core.refuses:
             self._closed = False
             self._granted -= WINDOW_BYTES

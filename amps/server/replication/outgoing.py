@@ -5,7 +5,6 @@ The steps before the first record are a coroutine: each waits for one frame of t
 """
 
 import asyncio
-import math
 import struct
 from collections.abc import Iterable
 from typing import Protocol
@@ -13,7 +12,7 @@ from typing import Protocol
 from amps._core.replication.stream import BATCH_BYTES, WINDOW_BYTES, StreamError, TxidSet
 from amps.server.eventlog import EventLog
 from amps.server.replication import frames, hello
-from amps.server.replication.completeness import Statements
+from amps.server.replication.completeness import Answers
 from amps.server.replication.destinations import Connection, Destination
 from amps.server.replication.frames import Algorithm, Buffer, Content, Frame, ProtocolError, number
 from amps.server.replication.hello import Flow, Refused
@@ -41,7 +40,7 @@ class Surroundings(Protocol):
         """Log position below which the journal is durable."""
 
     def log_end(self) -> int:
-        """Log position of the end of the log, which need not be durable."""
+        """Log position of the end of the log at this moment, which need not be durable."""
 
     def logged_on(self, link: Link, label: str) -> None:
         """A flow has logged on. Of several links between two instances one stays. Raises Refused."""
@@ -91,7 +90,7 @@ class Outgoing:
         self._awaited: int | None = None
         """That up to which it must have it before it counts as up to date; None: not known yet, or told."""
         self._last_sync: bool | None = None
-        self._statements = Statements(0.0)
+        self._answers = Answers()
         self._moves = False
         """Whether the flow ended because it moves to another link of the two instances."""
         self.began = False
@@ -223,14 +222,12 @@ class Outgoing:
             raise Refused(hello.STORAGE, f"the log cannot be read: {problem}") from None
         if source.window > 0 and source.sent_position < durable:
             self._link.wake()  # there is more than one batch
-        now_s = asyncio.get_running_loop().time()
-        age_s = self._statements.due(self._around.log_end(), source.sent_position, now_s)
-        if destination.is_sync != self._last_sync or age_s is not None:
+        if destination.is_sync != self._last_sync:
             self._last_sync = destination.is_sync
-            mode: dict[str, object] = {"mode": "sync" if self._last_sync else "async"}
-            if age_s is not None:
-                mode["complete_ms"] = math.ceil(age_s * 1000)
-            made.append(frames.encode_json(frames.MODE, mode, channel.stream))
+            mode = "sync" if self._last_sync else "async"
+            made.append(frames.encode_json(frames.MODE, {"mode": mode}, channel.stream))
+        if self._answers.due(source.sent_position):
+            made.append(frames.encode(frames.COMPLETE, b"", channel.stream))
         if not self._resynced and source.sent_position >= self._resync_until:
             self._resynced = True
             made.append(frames.encode(frames.RESYNC_DONE, _TXID.pack(source.sent_txid), channel.stream))
@@ -270,6 +267,9 @@ class Outgoing:
                 destination.source.credit(_CREDIT.unpack(frame.payload)[0])
             except (StreamError, OverflowError) as problem:
                 raise ProtocolError(str(problem)) from None
+            self._link.wake()
+        elif frame.type == frames.COMPLETE:
+            self._answers.asked(self._around.log_end())
             self._link.wake()
         elif frame.type == frames.REJECT:
             if len(frame.payload) < _TXID.size:

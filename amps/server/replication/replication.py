@@ -220,8 +220,8 @@ class Replication:
         return self._runtime.control.durable
 
     def log_end(self) -> int:
-        """Log position of the end of the log, which need not be durable."""
-        return self.core.link.written()
+        """Log position of the end of the log at this moment, which need not be durable."""
+        return self._runtime.control.watermarks()[0]
 
     def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._guarded(work))
@@ -290,7 +290,7 @@ class Replication:
         for destination in self.destinations:
             destination.count()
         for link in self.links:
-            link.wake()  # it may be time to say that all was sent
+            link.wake()  # an answer may be due, because all was sent
         for incoming in self._incoming:
             incoming.look()
         self.access.release_unused()

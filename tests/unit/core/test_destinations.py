@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.shm.memory import MODE_SYNC, ControlPage, PendingTable
+from amps._core.shm.memory import MODE_ASYNC, MODE_DOWNGRADED, MODE_SYNC, ControlPage, PendingTable
 from amps._core.wire.persisted import AckCheckpoints, Destinations, DestinationWaits
 from amps._core.wire.topics import TopicTable
 from tests.support.destinations import PUBLISHERS, RECORD_BYTES, World
@@ -192,6 +192,25 @@ def test_who_waits_only_until_it_is_known_what_a_destination_gets() -> None:
     world.scan(0, 1)
     assert waits.passed() == [token]
     assert waits.add(101, world.end, known_only=True) is None
+
+
+def test_transports_are_told_what_they_may_wait_for() -> None:
+    """docs/replication.md, watermarks: nobody waits for a destination that is not sync. A mode changes what is waited
+    for, in both directions.
+    """
+    control = ControlPage()
+    control.destinations = 1
+    told = []
+    for mode, position in (
+        (MODE_ASYNC, 8), (MODE_ASYNC, 16), (MODE_SYNC, 16), (MODE_SYNC, 16), (MODE_SYNC, 24), (MODE_DOWNGRADED, 24),
+        (MODE_DOWNGRADED, 32),
+    ):  # fmt: skip
+        before = control.replication_version
+        says = control.set_destination(0, mode, position, 0, position)
+        assert says == (control.replication_version != before)
+        told.append(says)
+        assert control.destination(0)[1] == position
+    assert told[1:] == [False, True, False, True, True, False]
 
 
 def test_ten_thousand_who_wait_for_a_stopped_destination_cost_nothing_while_another_goes_on() -> None:

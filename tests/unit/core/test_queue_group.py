@@ -763,6 +763,30 @@ def test_of_many_messages_with_priorities_the_best_are_named() -> None:
     assert second == [(1, number) for number in order[256:512]], "none of the first came: another consumer has them"
 
 
+def test_a_walk_that_left_some_out_begins_again() -> None:
+    """25.78: what it found and did not name is better than what is behind the place where it stopped."""
+    both = group(settings=queue(has_priority=True))
+    manager = both["B"].manager
+    both["B"].subscribe(1, both.now_ns)
+    of_a_walk = 16384
+    for number in range(1, of_a_walk + 11):
+        priority = 5 if number <= of_a_walk else 1
+        manager.enqueue(0, 8 * number, (1, number), 1, None, 1, priority=priority, origin="A")
+    manager.set_reachable(["A"])
+    ((_, first, _),) = wishes_of(both, 3 * S)
+    assert first == [(1, number) for number in range(1, 257)]
+    ((_, second, _),) = wishes_of(both, 3 * S + S)
+    assert second == [(1, number) for number in range(257, 513)]
+    manager.set_reachable([])
+    both.proxy("B", True)
+    for number in (1, 2):
+        manager.pass_time((4 + number) * S)
+        manager.serve((4 + number) * S)
+        leased = [position for position, state in manager.states(0) if state == LEASED]
+        assert leased == [8 * one for one in range(1, number + 1)]
+        both["B"].subscribe(number + 1, (4 + number) * S)
+
+
 def test_a_proxy_takes_the_best_first() -> None:
     """25.78, §14.4."""
     both = group(settings=queue(has_priority=True))

@@ -558,6 +558,7 @@ def test_what_came_from_the_destination_is_not_read(
     for limit in [*sorted(ends[at % len(ends)] for at in limits), log.position]:
         if limit not in allowed:
             continue
+        began = flow.scanned_position
         while True:
             before = flow.scanned_position
             if connected:
@@ -566,10 +567,13 @@ def test_what_came_from_the_destination_is_not_read(
                 flow.scan(limit, step)
             if flow.scanned_position == before:
                 break
-        assert flow.scanned_position == max(limit, before)
+        assert flow.scanned_position == max(limit, began), "a limit is a durable watermark"
     if connected:
         assert [one.raw for one in records_in(frames)] == [one.raw for one in log.records if goes(one)]
-        flow.ack(TxidSet(log.records[-1].parts.txid))
+        flow.ack(TxidSet(flow.sent_txid))
+        assert flow.follow_acks(ALL)
+        assert flow.acked_position == log.position
+        assert flow.acked_txid == log.records[-1].parts.txid, "nobody waits for what the destination has sent"
     assert flow.newest_time_ns == log.records[-1].parts.timestamp_ns
 
 
