@@ -136,6 +136,7 @@ def test_a_silent_stranger_is_disconnected(group: Instances) -> None:
 
 
 def test_strangers_do_not_keep_instances_out(group: Instances, unique: str) -> None:
+    """At most 64 connections may be without a logon; the oldest of them gives way."""
     _one_way(group)
     server = group["B"]
     group.start("B")
@@ -143,10 +144,10 @@ def test_strangers_do_not_keep_instances_out(group: Instances, unique: str) -> N
     try:
         time.sleep(0.2)
         group.start("A")
+        _publish(group, unique, 3)
     finally:
         for stranger in strangers:
             stranger.close()
-    _publish(group, unique, 3)
 
 
 def test_clients_and_instances_cannot_use_each_others_transports(group: Instances) -> None:
@@ -363,3 +364,38 @@ def test_flows_pass_over_tls_and_certificates_are_checked(
     group.start("A")
     _publish(group, unique, 100)
     assert len(group.log_of("B", 100)) == 100
+
+
+@pytest.mark.parametrize(("sealed", "plain"), [("A", "B"), ("B", "A")])
+@pytest.mark.parametrize("accepts_tls", [True, False])
+def test_a_destination_with_tls_uses_no_link_without(
+    group: Instances, unique: str, authority: Authority, sealed: str, plain: str, accepts_tls: bool
+) -> None:
+    """24.9, 25.95: two instances share a link, but what is to be encrypted is, whoever has dialled."""
+    server = authority.issue("replication-server")
+    tls = f"<Certificate>{server.certificate}</Certificate><PrivateKey>{server.private_key}</PrivateKey>"
+    ca = f"<CAFile>{authority.certificate}</CAFile>"
+    secure = "amps-replication-secure"
+    group.add(sealed, [To(plain, sync=False, exclude=LOOSE, type=secure, transport_xml=ca)])
+    group.add(
+        plain,
+        [To(sealed, sync=False, exclude=LOOSE)],
+        accepts=not accepts_tls,
+        transports=[Transport(), Transport(name=REPLICATION, type=secure, message_type=None, extra_xml=tls)]
+        if accepts_tls
+        else [Transport()],
+    )
+    group.start(connected=False)
+    with group.client(plain, unique) as publisher:
+        publisher.publish_persisted("t", numbered_bodies(5), 1)
+    group.log_of(sealed, 5)
+    with group.client(sealed, unique + "-2") as publisher:
+        publisher.publish_persisted("t", numbered_bodies(5), 1)
+    if accepts_tls:
+        assert len(group.log_of(plain, 10)) == 10
+    else:
+        group[sealed].log.wait_for("1E-0011", "does not speak TLS")
+        with group.client(plain, unique) as publisher:
+            publisher.publish_persisted("t", numbered_bodies(5, 6), 6)
+        group.log_of(sealed, 15)
+        assert len(group.log_of(plain, 10)) == 10, "its own messages only"

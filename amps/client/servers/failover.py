@@ -14,6 +14,7 @@ from amps.client.servers.auth import Authenticator
 from amps.client.servers.choosers import ConnectionInfo, DefaultServerChooser, ServerChooser
 from amps.client.servers.delays import DelayStrategy, ExponentialDelayStrategy, FixedDelayStrategy
 from amps.client.servers.rivals import Rivals
+from amps.client.servers.undecided import UndecidedWaits
 
 T = TypeVar("T")
 OWN_STRATEGIES = (ExponentialDelayStrategy, FixedDelayStrategy)
@@ -55,7 +56,9 @@ class Failover:
         self.delays = delays
         self._clock = clock
         self._rivals = Rivals()
-        self._rivals_wait_s = 0.0
+        self._undecided = UndecidedWaits()
+        self._dismissed_wait_s = 0.0
+        """At least so long the next attempt waits, because of the reason for which the server ended the connection."""
         self._info = ConnectionInfo(None, client_name, 0, None, None, None)
 
     @property
@@ -87,8 +90,8 @@ class Failover:
         Other exceptions are those of the application's chooser or strategy, or of `ask`; they end it, too.
         """
         uri, authenticator, wait_s = self._asking(ask)(self._choose)
-        wait_s = max(wait_s, self._rivals_wait_s)
-        self._rivals_wait_s = 0.0
+        wait_s = max(wait_s, self._dismissed_wait_s)
+        self._dismissed_wait_s = 0.0
         info = self._info
         self._info = ConnectionInfo(
             uri, info.client_name, info.attempts + 1, info.last_error, info.server_version, None
@@ -119,7 +122,7 @@ class Failover:
     def lost(self, error: AMPSException) -> None:
         """Note that the connection was lost after a success; the same server is tried again first."""
         info = self._info
-        self._rivals_wait_s = self._rivals.wait_s(error)
+        self._dismissed_wait_s = max(self._rivals.wait_s(error), self._undecided.wait_s(error))
         self._info = ConnectionInfo(info.uri, info.client_name, 0, error, info.server_version, None)
 
     def left(self) -> None:

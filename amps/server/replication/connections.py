@@ -78,6 +78,8 @@ async def connect(
             )
         except OSError as failure:
             problem = failure
+            if isinstance(failure, ssl.SSLError) and failure.reason == "WRONG_VERSION_NUMBER":
+                problem = OSError("the other side does not speak TLS there (amps-replication-secure)")
             connection.close()
         except BaseException:
             connection.close()

@@ -199,15 +199,17 @@ class Link:
         writer: Writer,
         *,
         dialled: bool,
+        has_tls: bool = False,
         address: str,
         received: Callable[["Link", Frame], None],
         ended: Callable[["Link"], None],
         failed: Callable[[str], None],
     ) -> None:
-        """`dialled`: this side has made the connection. `received` gets CONFIG, LINKSTATE, XFER_REQ and OPEN. `failed`
-        receives the traceback of an error in this program.
+        """`dialled`: this side has made the connection. `has_tls`: it is encrypted. `received` gets CONFIG, LINKSTATE,
+        XFER_REQ and OPEN. `failed` receives the traceback of an error in this program.
         """
         self.dialled = dialled
+        self.has_tls = has_tls
         self.address = address
         self.peer: Identity | None = None
         """The other instance; None: it has not said who it is."""

@@ -6,9 +6,9 @@ the runtime directory. So the simulation runs several instances in one process.
 
 All work follows from three things: frames of links, turns (core_sessions.py: the core has worked), and `_tick`.
 
-Two instances have one link. If both dialled, the one that the instance with the lower name has dialled stays, and the
-flow of the other moves there (replication.md §24.9). This is decided when the second of the two has logged on, so no
-stranger can end a link.
+Two instances have one link. If both dialled, a link with TLS stays before one without, else the one that the instance
+with the lower name has dialled. The flow of the other moves there (replication.md §24.9). This is decided when the
+second of the two has logged on, so no stranger can end a link.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import Any
 
 from amps._core.replication.stream import SourceFlow
 from amps.config import ServerConfig, TransportConfig
-from amps.config.model_replication import DestinationTransport
+from amps.config.model_replication import DestinationConfig, DestinationTransport
 from amps.server.clock import Clock
 from amps.server.eventlog import EventLog
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
@@ -61,7 +61,7 @@ from amps.server.shared.spill_files import write_spilled_record
 TICK_S = 0.5
 HELLO_S = 10.0
 STRANGERS_MAX = 64
-"""Connections that have not logged on. More are closed at once."""
+"""Connections that have not logged on. Another one ends the oldest of them."""
 LINGER_S = 2.0
 """A link without flows stays for so long after a failed validation: the other side may be about to open its flow."""
 STOP_S = 2.0
@@ -332,25 +332,31 @@ class Replication:
 
     def accept(self, reader: Reader, writer: Writer, address: str) -> None:
         """Another instance has connected; it has to say who it is."""
-        strangers = sum(not link.trusted for link in self.links if not link.dialled)
-        if self._stopping or strangers >= STRANGERS_MAX:
+        if self._stopping:
             writer.close()
             return
-        link = self._make_link(reader, writer, address, dialled=False)
+        strangers = [each for each in self.links if not (each.dialled or each.trusted or each.end_reason)]
+        if len(strangers) >= STRANGERS_MAX:
+            # An instance logs on at once. Whoever keeps a connection without a word must not keep it out.
+            strangers[0].end(Refused(hello.LOST, "too many connections that have not logged on"), tell=False)
+        transport = self._config.replication_transport
+        assert transport is not None, "there is a listening socket"
+        link = self._make_link(reader, writer, address, dialled=False, has_tls=transport.tls is not None)
         link.channels[0].begin()
         self._begin(self._welcome(link))
 
     def new_link(self, reader: Reader, writer: Writer, address: str, transport: DestinationTransport) -> Link:
         """Begin a link that this side has dialled."""
-        link = self._make_link(reader, writer, address, dialled=True)
+        link = self._make_link(reader, writer, address, dialled=True, has_tls=transport.tls is not None)
         self._dialled_by[link] = transport
         return link
 
-    def _make_link(self, reader: Reader, writer: Writer, address: str, *, dialled: bool) -> Link:
+    def _make_link(self, reader: Reader, writer: Writer, address: str, *, dialled: bool, has_tls: bool) -> Link:
         link = Link(
             reader,
             writer,
             dialled=dialled,
+            has_tls=has_tls,
             address=address,
             received=self._received,
             ended=self._link_ended,
@@ -408,8 +414,14 @@ class Replication:
     def _check_other_links(self, link: Link, peer: Identity) -> None:
         """Refuse a connection early if the link that this side has dialled stays. Raises Refused."""
         for other in self._links_to(peer):
-            if other.dialled and self.identity.name < peer.name and self._same_run(other, peer):
+            if other.dialled and self._same_run(other, peer) and self._gives_way(link, other, peer):
                 raise self._shared_link()
+
+    def _gives_way(self, link: Link, other: Link, peer: Identity) -> bool:
+        """Whether a link ends because of another one that the other side has dialled. Both sides decide alike."""
+        if link.has_tls != other.has_tls:
+            return other.has_tls
+        return link.dialled != (self.identity.name < peer.name)
 
     def _links_to(self, peer: Identity) -> list[Link]:
         """The links to an instance that have logged on."""
@@ -435,8 +447,9 @@ class Replication:
         """The instance at the end of a dialled link is known. Raises Refused."""
         self._check_peer(peer)
         link.peer = peer
-        if self.identity.name > peer.name and any(
-            not other.dialled and self._same_run(other, peer) for other in self._links_to(peer)
+        if any(
+            not other.dialled and self._same_run(other, peer) and self._gives_way(link, other, peer)
+            for other in self._links_to(peer)
         ):
             raise self._shared_link()
 
@@ -450,12 +463,10 @@ class Replication:
             if not self._same_run(other, peer):
                 other.end(Refused(hello.LOST, "the other instance was started again"))
             elif other.dialled != link.dialled:
-                stays_dialled = self.identity.name < peer.name
                 end = self._shared_link()
-                if link.dialled == stays_dialled:
-                    other.end(end)
-                else:
+                if self._gives_way(link, other, peer):
                     raise end
+                other.end(end)
             elif link.dialled or self._labels.get(other) != label:
                 raise Refused(
                     hello.DUPLICATE_LINK,
@@ -498,6 +509,7 @@ class Replication:
                 and link.end_reason is None
                 and not link.source_channel.open
                 and peer.uuid not in taken
+                and (link.has_tls or not _demands_tls(destination.config))
                 and (peer.uuid == met or hello.is_meant(destination.config, self._config.destinations, peer))
                 and hello.destination_matches(destination.config, peer)
             ):
@@ -768,3 +780,8 @@ class Replication:
 
     def _transfer_wanted(self, queue: int, owner: str, bookmarks: bytes, wanted: int) -> None:
         self._transfers.wanted(queue, owner, bookmarks, wanted)
+
+
+def _demands_tls(config: DestinationConfig) -> bool:
+    """Whether all that goes to a destination is to be encrypted: each of its transports is."""
+    return bool(config.transports) and all(transport.tls is not None for transport in config.transports)
