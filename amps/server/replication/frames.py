@@ -251,6 +251,8 @@ def foreign_protocol(first: bytes) -> str | None:
         )
     if first.startswith(_HTTP_METHODS):
         return "this is a replication transport, which serves no HTTP; see Admin for the port that does"
+    if first.startswith(b"HTTP/"):
+        return "the other side answers with HTTP: this is the address of an Admin, not of a replication transport"
     if first[4:6] == b'{"':
         return (
             "this is a replication transport, and the other side is a client of the protocol amps; it must connect to "

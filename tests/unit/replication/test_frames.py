@@ -232,6 +232,7 @@ def test_numbers_that_json_readers_may_round_are_texts() -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "without TLS, and the other side speaks TLS"),
         (b"GET / HTTP/1.1\r\n\r\n", "serves no HTTP"),
         (b"POST / HTTP/1.1\r\n\r\n", "serves no HTTP"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "address of an Admin"),
         (struct.pack(">I", 60) + b'{"c":"logon","client_name":"c"}', "is a client of the protocol amps"),
         (bytes(100), "a frame of 0 bytes, allowed are 2 to"),
     ],
