@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.instances import Instances, To
-from tests.support.server import numbered_bodies
+from tests.support.server import numbered_bodies, wait_until
 
 LOOSE = "replicate,cascade"
 WINDOW_BYTES = 16 << 20
@@ -76,6 +76,7 @@ def test_the_core_dies_in_the_middle_of_a_flow(group: Instances, unique: str) ->
         for begin in range(0, 5000, 1000):
             client.publish_all("t", bodies[begin : begin + 1000], first_sequence=begin + 1, a="persisted")
             if begin in (1000, 3000):
+                wait_until(lambda: bool(group["B"].pids("amps: core")), 60, "the core of B is not started again")
                 group["B"].kill_core()
                 client.wait_for_persisted(begin, 60)
         client.wait_for_persisted(5000, 60)

@@ -12,6 +12,7 @@ with it. It has one thread, and forks nothing while it carries out a request.
 """
 
 import atexit
+import contextlib
 import ctypes
 import json
 import os
@@ -86,7 +87,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it may end right now
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """SIGTERM."""

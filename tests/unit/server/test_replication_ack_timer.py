@@ -4,6 +4,7 @@ import asyncio
 import math
 import struct
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,8 +26,8 @@ class Loop:
     def time(self) -> float:
         return self.now_s
 
-    def call_at(self, when_s: float, call: Callable[[], None]) -> object:
-        self.timers.append((when_s, call))
+    def call_at(self, when_s: float, call: Callable[..., None], *arguments: object) -> object:
+        self.timers.append((when_s, partial(call, *arguments)))
         return object()
 
 
@@ -94,6 +95,21 @@ def test_an_acknowledgement_is_sent_although_its_timer_fires_a_moment_early(loop
     woken = sink.woken
     fire()
     assert sink.woken == woken + 1
+    assert sink.sent() == [2]
+
+
+def test_a_timer_that_fires_behind_its_acknowledgement_does_not_shorten_the_interval(loop: Loop) -> None:
+    sink = Sink(50)
+    sink.persisted(1)
+    assert sink.sent() == [1], "another reason to write came first"
+    loop.timers.pop()[1]()
+    sink.persisted(2)
+    assert sink.sent() == []
+    when_s, fire = loop.timers.pop()
+    assert when_s == pytest.approx(loop.now_s + 0.05)
+    assert not loop.timers
+    loop.now_s = when_s
+    fire()
     assert sink.sent() == [2]
 
 
