@@ -34,6 +34,7 @@ cdef enum RecordKind:
     KIND_OWNERSHIP_TRANSFER = 6
     KIND_CHECKPOINT = 7
     KIND_NOOP = 8
+    KIND_SOW_EXPIRY = 9            # keys of a SOW topic whose lifetime ended; its payload is that of KIND_SOW_DELETE
     KIND_TOPIC = 16                # names a topic id; once per file and topic, before its first use
     KIND_END_OF_FILE = 17          # last record of a full file: the log continues in the next file
     KIND_NAME = 18                 # gives the text of a name id; once per file and name, before its first use
@@ -106,14 +107,31 @@ cdef enum ExtensionTag:
     EXTENSION_EXPIRY = 2           # 8: UNIX time in ns at which the message expires; it overrides `expiration_s`
     EXTENSION_SOURCE = 3           # 8 + 8: name id of the instance that sent it here, transaction id there
     EXTENSION_PATH = 4             # 8: name id of the replication path: the instances that it has passed
-    EXTENSION_PREVIOUS = 5         # 8: log position of the previous record of the same key
+    # 5 is not used
     EXTENSION_DELIVER_AT = 6       # 8: UNIX time in ns before which no queue delivers the message; 0: it is not delayed
+    EXTENSION_STATE = 7            # 24: RecordState, of a record of a SOW topic
 
 cdef enum:
     EXTENSION_ELEMENT_BYTES = 4    # before each value
     EXTENSION_CLIENT_BYTES = 12    # an element with its value
     EXTENSION_DELIVER_AT_BYTES = 12
-    EXTENSION_TAG_LAST = 6
+    EXTENSION_STATE_BYTES = 28
+    EXTENSION_TAG_LAST = 7
+
+
+# The key of a record of a SOW topic, and the link to the key's record before it. A place is a log position, or, with the
+# highest bit, an offset in the topic's value file (sow/value_file.pxi); 0 = there is none.
+cdef packed struct RecordState:
+    uint64_t key
+    uint64_t previous              # place of the record before; 0: the key had no value
+    uint32_t definition            # of the topic's keys: the key is computed again if the configuration has another one
+    uint32_t unused
+
+
+# The payload of KIND_SOW_DELETE and KIND_SOW_EXPIRY in a log: an entry for each key, by ascending keys.
+cdef packed struct RemovedKey:
+    uint64_t key
+    uint64_t previous              # place of the value that was removed
 
 
 # The classes of names in name records. A name id is a hash of the text. It is the same in all files and instances, so
@@ -127,6 +145,8 @@ cdef enum NameClass:
 
 cdef inline uint32_t extension_value_bytes(uint32_t tag) noexcept nogil:
     """Length of the value of a known tag."""
+    if tag == EXTENSION_STATE:
+        return sizeof(RecordState)
     return 16 if tag == EXTENSION_SOURCE else 8
 
 
@@ -157,6 +177,13 @@ cdef inline uint64_t extension_word(const RecordHeader* record, uint32_t tag, ui
     if value != NULL:
         memcpy(&word, value + 8 * number, 8)
     return word
+
+
+cdef inline RecordState* record_state(const RecordHeader* record) noexcept nogil:
+    """The key of a record of a SOW topic, not aligned; NULL: it has none."""
+    if record.extension_length == 0:
+        return NULL
+    return <RecordState*>extension_value(record, EXTENSION_STATE)
 
 
 cdef inline uint8_t* put_extension(uint8_t* at, uint16_t tag, const uint64_t* words) noexcept nogil:

@@ -23,7 +23,6 @@ from amps._core.journal.record cimport (
     EXTENSION_CLIENT,
     EXTENSION_DELIVER_AT,
     EXTENSION_PATH,
-    EXTENSION_PREVIOUS,
     EXTENSION_SOURCE,
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
@@ -35,6 +34,7 @@ from amps._core.journal.record cimport (
     TOPIC_PREFIX_BYTES,
     TransactionGroup,
     RecordHeader,
+    RecordState,
     align8,
     extension_word,
     record_client_id,
@@ -44,6 +44,7 @@ from amps._core.journal.record cimport (
     record_plausible,
     record_sound,
     record_sow_key,
+    record_state,
     record_user_id,
     transaction_group,
 )
@@ -265,11 +266,13 @@ cdef class RecordWalker:
     def fields(self, bint with_payload):
         """The fields of the current entry, in the order of `amps.journal.entries.Entry`. Raises ValueError."""
         cdef const RecordHeader* record = self.current()
+        cdef const RecordState* state
         if record == NULL:
             raise ValueError("there is no current entry")
         topic, message_type, topic_hash, _ = self.topics[record.topic_id]
         source_txid = extension_word(record, EXTENSION_SOURCE, 1)
-        previous = extension_word(record, EXTENSION_PREVIOUS, 0)
+        state = record_state(record)
+        previous = state.previous if state != NULL else 0
         expiry_ns = record_expiry_ns(record)
         return (
             self.entry_count - 1, self.offset, self._current_bytes, record.checksum, record.kind, record.flags,

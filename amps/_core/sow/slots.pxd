@@ -1,0 +1,50 @@
+# The layout of a key table in shared memory, which other processes read. See sow/key_table.pxi.
+
+from libc.stdint cimport uint16_t, uint32_t, uint64_t
+
+
+cdef enum:
+    TABLE_HEADER_BYTES = 4096
+    NO_KEY_SLOT = 0xFFFFFFFF
+
+# The highest bit of a place: the rest is an offset in the value file. Without it, a place is a log position.
+cdef enum:
+    PLACE_IN_FILE_BIT = 63
+
+
+cdef enum KeyState:
+    KEY_FREE = 0
+    KEY_LIVE = 1
+    KEY_REMOVED = 2                # deleted or expired: the newest record is that of the removal
+
+
+# 64 bytes. One key of a topic.
+cdef packed struct KeySlot:
+    uint64_t key
+    uint64_t place                 # of the key's newest record
+    uint64_t txid                  # of that record
+    uint64_t expires_ns            # UNIX time at which the value expires; NEVER
+    uint64_t base                  # place of the value at the beginning of the log, if its journal was removed; 0 = none
+    uint32_t length                # bytes of the newest record
+    uint32_t next                  # number of the next slot of its bucket, plus 1; 0 = none
+    uint32_t heap_place            # in the core's heap of expiries, plus 1; 0 = it is not there
+    uint32_t version               # odd while the core changes the slot
+    uint16_t state                 # KeyState
+    uint16_t unused
+    uint32_t topic                 # number of the logical topic, of a topic with a Pattern; 0 otherwise
+
+
+# The beginning of the file.
+cdef packed struct TableHeader:
+    uint64_t version               # odd while the core changes chains of buckets
+    uint64_t bucket_count
+    uint64_t slots_used            # slots from 0 on that have been used
+    uint64_t live                  # keys with a value
+    uint64_t removed               # slots of removed keys
+    uint64_t value_bytes           # of the records of the live keys
+    uint64_t insert_count          # since the instance started
+    uint64_t update_count
+    uint64_t delete_count          # expiries too
+    uint64_t last_txid             # of the last change
+    uint64_t file_slabs            # slabs of the value file
+    uint64_t topic_count           # logical topics with a number
