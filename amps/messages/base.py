@@ -1,13 +1,14 @@
 """The interface between the server and a message type, independent of its format.
 
-A type is one module of this package: a subclass of MessageType that creates two objects, both compiled and both with
-state. An Extractor finds fields in messages; a MessageBuilder writes messages with given fields. No other part of the
-server depends on formats.
+A type is one module of this package: a subclass of MessageType that creates three objects, all compiled and all with
+state. An Extractor finds fields in messages; a MessageBuilder writes messages with given fields; Documents merges,
+compares and reduces whole messages. No other part of the server depends on formats.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
+from amps._core.values.documents import Documents
 from amps._core.values.fields import Extractor, MessageBuilder
 from amps.messages.settings import TypeSettings
 
@@ -30,3 +31,10 @@ class MessageType(ABC):
         ValueError: the type cannot hold them, or cannot be written.
         """
         raise ValueError(f"the message type {self.name} cannot be written by the server")
+
+    def documents(self) -> Documents:
+        """Create the operations of deltas and select lists.
+
+        ValueError: the type has none, and its messages are stored and delivered as they are (sow.md §14).
+        """
+        raise ValueError(f"the message type {self.name} has no deltas and no select lists")

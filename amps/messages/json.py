@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.messages.json import JsonBuilder, JsonExtractor
+from amps._core.messages.json import JsonBuilder, JsonDocuments, JsonExtractor
 from amps.messages.base import MessageType
 
 
@@ -14,3 +14,6 @@ class JsonType(MessageType):
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> JsonBuilder:
         return JsonBuilder(paths, self.settings.early_termination)
+
+    def documents(self) -> JsonDocuments:
+        return JsonDocuments(self.settings.early_termination)

@@ -2,3 +2,4 @@
 
 include "json_scan.pxi"
 include "json_build.pxi"
+include "json_documents.pxi"
