@@ -65,14 +65,22 @@ def topic_predicate(
     """
     if not regex_allowed or not has_regex_characters(topic):
         return None
+    return pattern_predicate(topic, when_too_hard=when_too_hard)
+
+
+def pattern_predicate(pattern: str, *, when_too_hard: bool = False) -> Callable[[str], bool]:
+    """A test for topic names by a text that is always an expression, such as `Pattern` of a SOW topic.
+
+    `when_too_hard`: as of `topic_predicate`. Raises BadTopicExpression.
+    """
     try:
-        pattern = pcre2.compile(topic)
+        compiled = pcre2.compile(pattern)
     except (pcre2.PatternError, UnicodeError, ValueError) as error:
-        raise BadTopicExpression(f"{topic!r}: {error}") from error
+        raise BadTopicExpression(f"{pattern!r}: {error}") from error
 
     def matches(name: str) -> bool:
         try:
-            return pattern.search(name) is not None
+            return compiled.search(name) is not None
         except (pcre2.LibraryError, UnicodeError):
             return when_too_hard
 

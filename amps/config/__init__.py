@@ -2,12 +2,12 @@
 
 The stages, one module each: `text` (variables, includes, origin of every line) → `document` (XML tree) →
 `schema` (check against the tables in `elements` and related modules, values read by `units` and `readers`) →
-`build` (rules between elements, `model`; the rules of message queues are in `queues`). Each problem
-is a `Finding` with file, line and element path; a bad configuration raises only ConfigError.
+`build` (rules between elements, `model`; the rules of message queues are in `queues`, of SOW topics in `sow`). Each
+problem is a `Finding` with file, line and element path; a bad configuration raises only ConfigError.
 
 Most of the package runs once, before the supervisor forks. Pure functions of a configuration are also used at run time,
-so that processes agree: `queue_topics` (core, transports, services), `queue_events` (core, services) and `topics` (by
-`amps.server.topics`). The services process also uses `action_modules`, `schedules` and `web_origins`.
+so that processes agree: `queue_topics` and `sow_topics` (core, transports, services), `queue_events` (core, services)
+and `topics` (by `amps.server.topics`). The services process also uses `action_modules`, `schedules` and `web_origins`.
 
 This package reads files and the environment. It starts no process, opens no socket and writes no log.
 """
@@ -36,6 +36,7 @@ from amps.config.model import (
 )
 from amps.config.model_base import ModuleUse
 from amps.config.model_queues import QueueConfig, RecoveryPoint
+from amps.config.model_sow import ChainingConfig, History, SowTopicConfig
 from amps.config.samples import embedded_default_text, sample_config
 from amps.config.schema import Checker
 from amps.config.text import expand
@@ -45,9 +46,11 @@ __all__ = [
     "ActionConfig",
     "ActionModule",
     "AdminConfig",
+    "ChainingConfig",
     "ConfigError",
     "Finding",
     "FreeSpaceThreshold",
+    "History",
     "LoadedConfig",
     "LogTargetConfig",
     "LoggedTopic",
@@ -56,6 +59,7 @@ __all__ = [
     "RecoveryPoint",
     "ServerConfig",
     "Severity",
+    "SowTopicConfig",
     "TlsConfig",
     "TransactionLogConfig",
     "TransportConfig",

@@ -13,6 +13,7 @@ import psutil
 
 from amps.config.actions import ActionReader
 from amps.config.admin import read_admin
+from amps.config.definitions import check_names, definitions
 from amps.config.document import Node
 from amps.config.elements import LEVELS
 from amps.config.findings import Severity
@@ -46,6 +47,7 @@ from amps.config.replication import (
     read_min_sync_destinations,
 )
 from amps.config.schema import Checker, Section
+from amps.config.sow import SowTopicReader
 from amps.config.tls import read_tls
 from amps.config.units import shown
 from amps.expressions import ExpressionError, Functions, compile_expression
@@ -90,7 +92,14 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
     group = root.first("Group") or name
     replication = root.first("Replication")
     replicates = incoming is not None or (replication is not None and replication.has("Destination"))
-    queues = QueueReader(root, name, group, replicates, log, message_types, functions, checker).read()
+    defined = definitions(root.first("SOW"))
+    check_names(defined, checker)
+    queues = QueueReader(
+        root, defined, name, group, replicates, log, message_types, functions, checker
+    ).read()
+    sow_topics = SowTopicReader(
+        defined, log, regex_topic_support, message_types, functions, declared, checker
+    ).read()
     surroundings = Surroundings(log, queues, message_types, functions, declared)
     destinations = DestinationReader(root, surroundings, incoming, checker).read()
     return ServerConfig(
@@ -112,6 +121,7 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         client_message_age_limit_s=root.first("ClientMessageAgeLimit"),
         tuning=_tuning(root.first("Tuning")),
         queues=queues,
+        sow_topics=sow_topics,
         actions=ActionReader(
             root, message_types, functions, checker, queues, bool(destinations), incoming is not None
         ).read(),

@@ -2,15 +2,16 @@
 
 The tables define the accepted elements. An element with `later` is known and refused with
 `not supported yet: …`; an element with `unused` is accepted with a warning, `has no effect: …`. Elements of whole
-features that do not exist yet (SOW topics) are in `amps.config.elements_later`. Message queues, replication, actions
-and administration have separate modules.
+features that do not exist yet (views, conflated topics) are in `amps.config.elements_later`. SOW topics, message
+queues, replication, actions and administration have separate modules.
 """
 
 from amps.config.actions import ACTIONS
 from amps.config.admin import ADMIN
-from amps.config.elements_later import SOW_TOPICS
+from amps.config.elements_later import DERIVED_TOPICS
 from amps.config.elements_queues import QUEUE_DELIVERY_FLUSH_INTERVAL_S, QUEUES
 from amps.config.elements_replication import REPLICATION, read_destination_count
+from amps.config.elements_sow import SOW_TOPICS
 from amps.config.model import DEFAULT_FREE_SPACE, FreeSpaceThreshold
 from amps.config.readers import (
     list_of,
@@ -337,7 +338,7 @@ ROOT = Block(
             one_of("enabled", "disabled", synonyms={"true": "enabled", "false": "disabled"})
         ),
         "RegexTopicSupport": Leaf(read_boolean, default=True),
-        "SOWStatsInterval": Leaf(read_interval, unused="there are no SOW topics to count the records of"),
+        "SOWStatsInterval": Leaf(read_interval, unused="there is no topic /AMPS/SOWStats to publish the counts to"),
         "SOWStatisticsInterval": Synonym("SOWStatsInterval"),
         "MessageMemoryLimit": Leaf(read_size, at_least=(1, "1 byte")),
         "MessageDiskLimit": Leaf(read_size, unused=_NO_OFFLINING),
@@ -356,7 +357,7 @@ ROOT = Block(
         "Transports": Block({"Transport": TRANSPORT}),
         "Admin": ADMIN,
         "Logging": Block({"Target": LOG_TARGET}),
-        "SOW": Block({**SOW_TOPICS, **QUEUES}),
+        "SOW": Block({**SOW_TOPICS, **DERIVED_TOPICS, **QUEUES}),
         "TransactionLog": TRANSACTION_LOG,
         "Replication": REPLICATION,
         "Actions": ACTIONS,

@@ -13,6 +13,7 @@ from amps.config.findings import Finding
 from amps.config.model_base import ModuleUse
 from amps.config.model_queues import QueueConfig
 from amps.config.model_replication import DestinationConfig
+from amps.config.model_sow import SowTopicConfig
 from amps.expressions import SHIPPED, Functions
 from amps.messages import TypeSettings, standard_settings
 
@@ -210,9 +211,9 @@ class ServerConfig:
 
     `message_types` has all types by name, standard and declared ones, in an order in which each type depends only on
     earlier ones. `functions` are the functions that expressions may call. `queues` are in the order of the file: a
-    queue's place among them is its number everywhere. `replication_transport` accepts connections of other instances.
-    `authenticator` has the credentials for outgoing connections. `min_sync_destinations`: actions do not downgrade
-    below that number of destinations in sync mode.
+    queue's place among them is its number everywhere, as with `sow_topics`. `replication_transport` accepts connections
+    of other instances. `authenticator` has the credentials for outgoing connections. `min_sync_destinations`: actions
+    do not downgrade below that number of destinations in sync mode.
     """
 
     name: str
@@ -233,6 +234,7 @@ class ServerConfig:
     client_message_age_limit_s: float | None = None
     tuning: TuningConfig = field(default_factory=TuningConfig)
     queues: tuple[QueueConfig, ...] = ()
+    sow_topics: tuple[SowTopicConfig, ...] = ()
     actions: tuple[ActionConfig, ...] = ()
     admin: AdminConfig | None = None
     destinations: tuple[DestinationConfig, ...] = ()

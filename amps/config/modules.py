@@ -27,6 +27,7 @@ LEGACY_FUNCTIONS = "libamps_udf_legacy_compatibility"
 DEFAULT_AUTHENTICATOR = "amps-default-authenticator-module"
 MULTI_AUTHENTICATOR = "libamps_multi_authenticator"
 EXEC_AUTHENTICATOR = "libamps_exec_authenticator"
+CHAINING = "libamps_id_chaining_key_generator"
 TOKEN_BYTES = 1024
 """How much of the output of a command is taken as a password, unless `MaxLength` says otherwise."""
 TOKEN_BYTES_MAX = 2**20
@@ -74,12 +75,19 @@ AUTHENTICATOR_MODULES: Mapping[str, _OptionReaders] = {
 }
 """Modules with the credentials of outgoing connections (replication.md §15)."""
 
+KEY_GENERATOR_MODULES: Mapping[str, _OptionReaders] = {
+    CHAINING: {
+        **dict.fromkeys(("Key", "Primary", "Secondary", "FileName"), read_text),
+        "Validation": read_boolean,
+    },
+}
+"""Modules that make the keys of SOW topics (sow.md §3.1)."""
+
 LIBRARIES_LATER: Mapping[str, str] = {
     "libamps_http_entitlement": "RESTful authentication and entitlement",
     "libamps_multi_authentication": "Kerberos and LDAP authentication",
     "libamps_oauth_authentication": "OAuth authentication",
     "libamps_transport_filter_correlation_id_timestamper": "transport filters",
-    "libamps_id_chaining_key_generator": "SOW key generators",
     "libamps_udf_experimental": "VALUE_LOOKUP, which needs SOW topics",
 }
 
@@ -107,6 +115,7 @@ def _is_built_in(implementation: str) -> bool:
     return (
         implementation in ENTITLEMENT_MODULES
         or implementation in AUTHENTICATOR_MODULES
+        or implementation in KEY_GENERATOR_MODULES
         or implementation == LEGACY_FUNCTIONS
     )
 
@@ -132,8 +141,8 @@ def declared_modules(modules: Section | None, checker: Checker) -> dict[str, Dec
             checker.error(
                 section.where("Library"),
                 f"no module is built in for the library {shown(library)}; available: {SIMPLE_ACCESS}.so, "
-                f"{MULTI_AUTHENTICATOR}.so, {EXEC_AUTHENTICATOR}.so, {LEGACY_FUNCTIONS}.so, and functions in "
-                "Python, from a .py file or a module that can be imported",
+                f"{MULTI_AUTHENTICATOR}.so, {EXEC_AUTHENTICATOR}.so, {CHAINING}.so, {LEGACY_FUNCTIONS}.so, and "
+                "functions in Python, from a .py file or a module that can be imported",
             )
         else:
             try:
@@ -220,6 +229,13 @@ def resolve_use(
     if implementation == SIMPLE_ACCESS and not {"AllowedTopics", "DeniedTopics"} & set(options):
         checker.error(node, "AllowedTopics or DeniedTopics is required; give at least one in Options")
     return ModuleUse(implementation, options, name)
+
+
+def resolve_key_generator(
+    use: Section | None, declared: Mapping[str, DeclaredModule], checker: Checker
+) -> ModuleUse | None:
+    """Return the module of a `KeyGenerator` element, with its options checked one by one."""
+    return resolve_use(use, "key generator", KEY_GENERATOR_MODULES, declared, checker)
 
 
 def resolve_authenticator(

@@ -12,7 +12,7 @@ the queue's own name, given or by default, is that name.
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
-from amps.config.document import Node
+from amps.config.definitions import Definition, place
 from amps.config.findings import Severity
 from amps.config.message_types import check_message_type
 from amps.config.model import TransactionLogConfig
@@ -48,6 +48,7 @@ class QueueReader:
     def __init__(
         self,
         root: Section,
+        defined: Sequence[Definition],
         instance_name: str,
         group: str,
         replicates: bool,
@@ -56,8 +57,8 @@ class QueueReader:
         functions: Functions,
         checker: Checker,
     ) -> None:
-        """`log`: None also if it could not be read, which is then already reported. `group` is that of the instance.
-        `replicates`: whether it is connected to others.
+        """`defined`: all definitions in `SOW`. `log`: None also if it could not be read, which is already reported.
+        `group` is that of the instance. `replicates`: whether it is connected to others.
         """
         self._root = root
         self._instance_name = instance_name
@@ -67,13 +68,12 @@ class QueueReader:
         self._functions = functions
         self._checker = checker
         self._regex_topic_support: bool = root.first("RegexTopicSupport")
-        self._definitions = _definitions(root.first("SOW"))
         self._queues = [
-            (known, section) for kind, section in self._definitions for known in _KINDS if kind == known
+            (known, section) for kind, section in defined for known in _KINDS if kind == known
         ]
         self._never_recorded = {
             (section.first("Name"), section.first("MessageType")): kind
-            for kind, section in self._definitions
+            for kind, section in defined
             if kind in _NEVER_RECORDED
         }
         self._logged = _logged_topics(log, self._regex_topic_support)
@@ -81,7 +81,6 @@ class QueueReader:
     def read(self) -> tuple[QueueConfig, ...]:
         """Return the queues, in the order of the file."""
         queues: dict[tuple[str, str], QueueConfig] = {}
-        self._check_names()
         for kind, section in self._queues:
             queue = self._queue(kind, section)
             if queue is not None:
@@ -90,21 +89,6 @@ class QueueReader:
         for _, section in self._queues:
             self._warn_of_detour(section, queues)
         return tuple(queues.values())
-
-    def _check_names(self) -> None:
-        """Check that a name is defined once per message type in SOW, if one of the definitions is a queue (D-32)."""
-        earlier: dict[tuple[str, str], tuple[str, Section]] = {}
-        for kind, section in self._definitions:
-            key = section.first("Name"), section.first("MessageType")
-            if None in key:
-                continue
-            first_kind, first = earlier.setdefault(key, (kind, section))
-            if first is not section and (kind in _KINDS or first_kind in _KINDS):
-                self._checker.error(
-                    section.where("Name"),
-                    f"{shown(key[0])} of the message type {key[1]} is defined at {_place(first.node)} as well "
-                    f"({first_kind}); give each its own name",
-                )
 
     def _queue(self, kind: QueueKind, section: Section) -> QueueConfig | None:
         checker = self._checker
@@ -161,7 +145,7 @@ class QueueReader:
             domain=(section.first("GroupLocalQueueDomain") or self._group)
             if kind == "GroupLocalQueue"
             else None,
-            place=_place(section.node),
+            place=place(section.node),
         )
 
     def _check_owner(self, kind: QueueKind, section: Section) -> None:
@@ -330,18 +314,6 @@ class QueueReader:
             )
 
 
-def _definitions(container: Section | None) -> list[tuple[str, Section]]:
-    """Return all definitions in `SOW`, with the element's proper name, in the order of the file."""
-    if container is None:
-        return []
-    found = {
-        id(section.node): (kind, section)
-        for kind, sections in container.values.items()
-        for section in sections
-    }
-    return [found[id(node)] for node in container.node.children if id(node) in found]
-
-
 def _logged_topics(log: TransactionLogConfig | None, regex_topic_support: bool) -> LoggedTopics | None:
     """Return the recorded topics; None after errors, which are already reported."""
     if log is None:
@@ -350,7 +322,3 @@ def _logged_topics(log: TransactionLogConfig | None, regex_topic_support: bool) 
         return LoggedTopics(log.topics, regex_topic_support)
     except BadTopicExpression:
         return None
-
-
-def _place(node: Node) -> str:
-    return f"{node.origin.file}:{node.origin.line}"

@@ -13,7 +13,7 @@ raises another exception from this package.
 from amps.expressions.checks import Usage
 from amps.expressions.constructors import FieldConstructor, Hint, parse_field_constructor
 from amps.expressions.errors import ExpressionError
-from amps.expressions.expression import Expression, compile_expression
+from amps.expressions.expression import Expression, compile_expression, parse_field
 from amps.expressions.functions import SHIPPED, Functions, name_of_own
 from amps.expressions.projection import Projection
 
@@ -28,5 +28,6 @@ __all__ = [
     "Usage",
     "compile_expression",
     "name_of_own",
+    "parse_field",
     "parse_field_constructor",
 ]

@@ -10,7 +10,7 @@ from amps.expressions.compiler import compiled
 from amps.expressions.errors import ExpressionError, Refusal
 from amps.expressions.functions import SHIPPED, Functions
 from amps.expressions.parser import parse_expression, source_text
-from amps.expressions.syntax import Node, Path
+from amps.expressions.syntax import Field, Node, Path
 from amps.expressions.text import text_of
 
 
@@ -47,6 +47,18 @@ def compile_expression(
     """
     source = source_text(text)
     return expression_of(source, parse_expression(source), usage, functions)
+
+
+def parse_field(text: str | bytes) -> Path:
+    """The path of a text that only names a field of a message. Raise ExpressionError for any other text.
+
+    Names in brackets (`[topic]./field`), `OF` and the number of one element at the end are refused.
+    """
+    source = source_text(text)
+    node = parse_expression(source)
+    if not isinstance(node, Field) or node.element is not None or node.of is not None or node.qualifier:
+        raise ExpressionError("this is not the name of a field", 0, source)
+    return node.path
 
 
 def expression_of(text: str, root: Node, usage: Usage, functions: Functions) -> Expression:

@@ -31,7 +31,8 @@ Field = tuple[str, str]
 
 READ_SPY = """
 import os, sys
-import amps.config.model, amps.config.model_base, amps.config.model_queues, amps.config.model_replication, amps.messages
+import amps.config.model, amps.config.model_base, amps.config.model_queues, amps.config.model_replication
+import amps.config.model_sow, amps.messages
 from dataclasses import fields, is_dataclass
 SEEN = set()
 NOTES = os.open({notes!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -51,7 +52,9 @@ def watch(cls):
         return READ(self, name)
     cls.__getattribute__ = spy
 CONFIG = amps.config
-for module in (CONFIG.model, CONFIG.model_base, CONFIG.model_queues, CONFIG.model_replication):
+for module in (
+    CONFIG.model, CONFIG.model_base, CONFIG.model_queues, CONFIG.model_replication, CONFIG.model_sow
+):
     for value in list(vars(module).values()):
         if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__:
             watch(value)

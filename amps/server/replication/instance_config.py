@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from amps.config import ServerConfig
+from amps.config import ChainingConfig, ServerConfig
 from amps.config.model_replication import CHECKS
 from amps.server.replication.topic_cover import Topics
 from amps.topic_expressions import BadTopicExpression, has_regex_characters
@@ -110,7 +110,15 @@ def config_frame(config: ServerConfig) -> dict[str, Any]:
             {"name": topic.name, "type": topic.message_type, "regex": _is_regex(config, topic.name)}
             for topic in logged
         ],
-        "sow": [],
+        "sow": [
+            {
+                "name": topic.name,
+                "type": topic.message_type,
+                "keys": list(topic.keys),
+                "keygen": _generator(topic.key_generator),
+            }
+            for topic in config.sow_topics
+        ],
         "queues": [
             {
                 "kind": queue.kind,
@@ -143,6 +151,11 @@ def config_frame(config: ServerConfig) -> dict[str, Any]:
             for destination in config.destinations
         ],
     }
+
+
+def _generator(chaining: ChainingConfig | None) -> str | None:
+    """What other instances compare of a key generator: a text, None without one."""
+    return None if chaining is None else " ".join(("chaining", chaining.primary, *chaining.secondaries))
 
 
 def own_config(config: ServerConfig) -> InstanceConfig:

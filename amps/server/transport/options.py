@@ -13,9 +13,8 @@ from typing import Any
 
 from amps._core.delivery.delivery import PACE_BYTES, PACE_MESSAGES, PACE_SPEED
 from amps.config.units import DELAY_MAX_S
-from amps.expressions import ExpressionError
-from amps.expressions.parser import parse_expression
-from amps.expressions.syntax import Field, Path
+from amps.expressions import ExpressionError, parse_field
+from amps.expressions.syntax import Path
 from amps.server.transport.failures import BAD_DELAY, CommandFailure, not_supported_yet
 
 # Commands by the letters of protocol.md §10.
@@ -386,12 +385,9 @@ def _conflating(found: dict[str, str]) -> Conflating | None:
     paths = []
     for key in split_options(keys[1:-1]):
         try:
-            field = parse_expression(key)
+            paths.append(parse_field(key))
         except ExpressionError as error:
             raise CommandFailure("invalid options", f"conflation_key: {error}") from error
-        if not isinstance(field, Field) or field.element is not None or field.of is not None:
-            raise CommandFailure("invalid options", f"conflation_key: {key!r} is no field")
-        paths.append(field.path)
     return Conflating(interval_s, tuple(paths))
 
 

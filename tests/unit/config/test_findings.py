@@ -192,19 +192,6 @@ def test_errors_name_the_fault_and_the_cure(inner: str, path: str, text: str) ->
     ("inner", "feature"),
     [
         (
-            "<SOW><Topic><Name>a</Name><MessageType>json</MessageType><Key>/k</Key></Topic></SOW>",
-            "SOW topics",
-        ),
-        (
-            "<SOW><TopicDefinition><Topic>a</Topic><MessageType>json</MessageType></TopicDefinition></SOW>",
-            "SOW topics",
-        ),
-        (
-            "<SOW><TopicMetaData><Topic>a</Topic><MessageType>fix</MessageType><FileName>a.sow</FileName>"
-            "<Key>/1</Key><RecordSize>512</RecordSize></TopicMetaData></SOW>",
-            "SOW topics",
-        ),
-        (
             "<SOW><View><Name>v</Name><MessageType>json</MessageType><UnderlyingTopic>a</UnderlyingTopic>"
             "<Projection><Field>/a</Field></Projection><Grouping><Field>/a</Field></Grouping></View></SOW>",
             "views",
@@ -244,8 +231,8 @@ def test_a_feature_that_is_not_built_is_refused_with_one_error(inner: str, featu
         ("<MessageDiskPath>/tmp</MessageDiskPath>", "MessageDiskPath", "not kept on disk"),
         ("<MiniDumpDirectory>/tmp</MiniDumpDirectory>", "MiniDumpDirectory", "no minidumps"),
         ("<MiniDumpFileMask>0600</MiniDumpFileMask>", "MiniDumpFileMask", "no minidumps"),
-        ("<SOWStatsInterval>1s</SOWStatsInterval>", "SOWStatsInterval", "no SOW topics"),
-        ("<SOWStatisticsInterval>1s</SOWStatisticsInterval>", "SOWStatisticsInterval", "no SOW topics"),
+        ("<SOWStatsInterval>1s</SOWStatsInterval>", "SOWStatsInterval", "no topic /AMPS/SOWStats"),
+        ("<SOWStatisticsInterval>1s</SOWStatisticsInterval>", "SOWStatisticsInterval", "no topic /AMPS/SOWStats"),
         ("<Admin><Interval>10s</Interval></Admin>", "Admin/Interval", "neither sampled nor kept"),
         ("<Admin><FileName>stats.db</FileName></Admin>", "Admin/FileName", "neither sampled nor kept"),
         ("<Admin><SQLTransport>ws</SQLTransport></Admin>", "Admin/SQLTransport", "no web console"),
@@ -366,7 +353,7 @@ def test_validation_disabled_turns_shape_errors_into_warnings() -> None:
 def test_validation_disabled_still_refuses_features_that_are_not_built() -> None:
     (error,) = errors_of(
         "<ConfigValidation>disabled</ConfigValidation>"
-        "<SOW><Topic><Name>a</Name><MessageType>json</MessageType><Key>/k</Key></Topic></SOW>"
+        "<SOW><ConflatedTopic><Name>a</Name><MessageType>json</MessageType></ConflatedTopic></SOW>"
     )
     assert "not supported yet" in error
 

@@ -279,11 +279,6 @@ def test_a_queue_and_another_definition_of_one_name(tag: str, rest: str, queue_f
     assert not any("as well" in found[2] for found in refusals(others))
 
 
-def test_duplicate_names_of_other_definitions_are_not_reported_here() -> None:
-    topics = element("T", tag="Topic") + element("T", tag="Topic")
-    assert not any("as well" in found[2] for found in refusals(configuration(topics + element("Q"))))
-
-
 @pytest.mark.parametrize("tag", ["View", "ConflatedTopic"])
 @pytest.mark.parametrize(
     ("inner", "path"),
