@@ -253,6 +253,14 @@ class Runtime:
         """The queues' counters, a row of `amps._core.queues.engine` each."""
         return self.directory.path / "queue.counters"
 
+    def sow_keys_path(self, number: int) -> Path:
+        """The key table of a SOW topic (`amps._core.sow.table`)."""
+        return self.directory.path / f"sow.{number}.keys"
+
+    def sow_values_path(self, number: int) -> Path:
+        """The value file of a SOW topic that is transient."""
+        return self.directory.path / f"sow.{number}.values"
+
     def spill_path(self, token: str) -> Path:
         """The file of a large message on its way from a transport to the core."""
         return self.directory.path / f"spill.{token}"

@@ -115,6 +115,7 @@ cdef enum:
     EXTENSION_ELEMENT_BYTES = 4    # before each value
     EXTENSION_CLIENT_BYTES = 12    # an element with its value
     EXTENSION_DELIVER_AT_BYTES = 12
+    EXTENSION_EXPIRY_BYTES = 12
     EXTENSION_STATE_BYTES = 28
     EXTENSION_TAG_LAST = 7
 

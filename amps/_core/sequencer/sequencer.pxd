@@ -1,10 +1,13 @@
 # See sequencer/sequencer.pxi.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from amps._core.journal.writer cimport LogWriter, PublisherMap
 from amps._core.queues.manager cimport LogAdapter
 from amps._core.shm.memory cimport Ring
+from amps._core.sow.table cimport TopicState
+from amps._core.values.documents cimport Documents
+from amps._core.values.fields cimport ByteBuffer
 
 
 cdef enum:
@@ -39,6 +42,7 @@ cdef class Topic:
     cdef readonly bint logged
     cdef tuple feeds               # queues that its messages enter
     cdef int64_t queue             # number of the queue with this name, -1 = none
+    cdef SowTopic sow              # its definition as a SOW topic; None: it is none
 
 
 cdef class TransportState:
@@ -50,3 +54,20 @@ cdef class TransportState:
     cdef uint64_t taken            # bytes taken from the ring and not released yet
 
     cdef Session* session(self, uint32_t slot) except NULL
+
+
+# See sequencer/states.pxi.
+
+
+cdef class SowTopic:
+    cdef readonly TopicState state
+    cdef Documents documents
+    cdef public Topic topic        # under which its expiries are recorded
+
+
+cdef class MergedRecords:
+    cdef uint8_t* data
+    cdef uint64_t capacity
+    cdef uint64_t used
+    cdef ByteBuffer text           # of the message that was merged last
+    cdef bytes correlation         # its correlation id

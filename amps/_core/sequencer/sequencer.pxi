@@ -18,7 +18,7 @@
 cimport cython
 import msgpack
 from cpython.tuple cimport PyTuple_GET_SIZE
-from libc.stdint cimport uint32_t, uint64_t, uint8_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
@@ -28,6 +28,7 @@ from amps._core.journal.record cimport (
     FLAG_UNRECORDED,
     KIND_DECLARE_NAME,
     KIND_DECLARE_TOPIC,
+    KIND_DELTA_PUBLISH,
     KIND_DISCONNECT,
     KIND_FIRST_CONTROL,
     KIND_LOGON,
@@ -39,6 +40,7 @@ from amps._core.journal.record cimport (
     KIND_REACHABLE,
     KIND_REPLICATION_FLOW,
     KIND_REPLICATION_VECTOR,
+    KIND_SOW_DELETE,
     KIND_SPILLED_PUBLISH,
     KIND_TRANSACTION,
     KIND_TRANSFER_REQUEST,
@@ -57,6 +59,8 @@ from amps._core.journal.writer cimport LogWriter
 from amps._core.shm.memory cimport NOTHING_REFUSED, ControlPage, Ring, Stretch, Watermarks
 from amps._core.shm.platform cimport load_acquire, store_release
 from amps._core.queues.manager import client_key
+from amps._core.sow.slots cimport KEY_LIVE, NO_KEY_SLOT, REMOVED_KEYS_MAX, RemovalRequest, RequestedKey
+from amps._core.sow.table cimport REMOVAL_BYTES, JournalPlaces, TopicState, is_removal, is_value
 from amps._core.values.value import publisher_id as publisher_id_of, topic_hash
 
 cdef enum:
@@ -75,7 +79,9 @@ cdef class Sequencer:
     highest sequence} from recovery. refused: {publisher id: first sequences of its refused transactions}, from there
     too. queues: a tuple of a LogAdapter and an object with `feeds` and `queue` of
     amps.config.queue_topics; None: no queues. write_vector(path, pairs): writes the sequences of all publishers into a
-    file for the replication process, and returns whether it could; None: there is no such process.
+    file for the replication process, and returns whether it could; None: there is no such process. sow: (find_sow(topic,
+    message_type), which returns the SowTopic of a topic or None; all SowTopics; JournalPlaces, or None without a
+    journal); None: no SOW topics.
     """
 
     # sessions, client names, topics, publishers
@@ -118,7 +124,14 @@ cdef class Sequencer:
     cdef uint64_t acknowledged     # queue messages acknowledged in this turn, in the current ring
     cdef bint removals_recorded    # since the last deliveries were taken
     cdef public object replication_index  # of the ring owner that replicates; None: there is none
-    # the current run: records contiguous in a ring, not written yet
+    # SOW topics
+    cdef object find_sow
+    cdef list sow_topics           # SowTopic
+    cdef JournalPlaces places      # None: there is no journal
+    cdef MergedRecords merged
+    cdef uint64_t published_txid   # of the last watermarks
+    cdef public uint64_t log_txid  # transaction id of the first record in the journals
+    # the current run: records contiguous in memory, not written yet
     cdef LogWriter run_writer
     cdef const uint8_t* run_data
     cdef uint64_t run_length
@@ -128,8 +141,12 @@ cdef class Sequencer:
 
     def __init__(
         self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns, queues=None,
-        refused=None, write_vector=None,
+        refused=None, write_vector=None, sow=None,
     ):
+        self.find_sow, self.sow_topics, self.places = sow or (None, [], None)
+        self.merged = MergedRecords()
+        self.published_txid = 0
+        self.log_txid = 0
         self.transient = transient
         self.open_spill = open_spill
         self.next_txid = next_txid
@@ -205,6 +222,10 @@ cdef class Sequencer:
             self.adapter.manager.end_transport(index, self.now_ns)
             self.adapter.manager.take_cursor_news()  # the transport that evaluated these filters is gone
 
+    def name_sow_topic(self, SowTopic sow not None, str topic, str message_type):
+        """Set the topic under which the core records expiries of a SOW topic."""
+        sow.topic = self._topic(topic.encode("utf-8", "surrogatepass"), message_type.encode())
+
     def topic_number(self, str topic, str message_type):
         """The core's number of a topic; assigned on the first call."""
         return self._topic(topic.encode("utf-8", "surrogatepass"), message_type.encode()).number
@@ -224,6 +245,8 @@ cdef class Sequencer:
             topic.logged = self.journal is not None and self.is_logged(text, type_text)
             topic.feeds = ()
             topic.queue = -1
+            if self.find_sow is not None:
+                topic.sow = self.find_sow(text, type_text)
             if self.adapter is not None:
                 if topic.logged:
                     topic.feeds = tuple([
@@ -350,6 +373,8 @@ cdef class Sequencer:
                 worked = worked or state.taken > 0
         if self.adapter is not None and self._serve_queues():
             worked = True
+        if self.sow_topics and serve_states(self, control):
+            worked = True
         if worked:
             self.publish_watermarks(control)
         return worked
@@ -416,6 +441,7 @@ cdef class Sequencer:
         values.transient_written = self.transient.position
         values.transient_number = self.transient.number
         values.next_txid = self.next_txid
+        self.published_txid = self.next_txid
         if control.data.refused_from_bytes != self._refused_from_bytes:
             store_release(&control.data.refused_from_bytes, self._refused_from_bytes)
         control.write_stretch(&self.stretch)
@@ -440,6 +466,7 @@ cdef class Sequencer:
         cdef bint new_topic
         cdef bint new_name
         cdef bint enters
+        cdef bint in_journal
         if session.is_flow:
             return take_replicated(self, record, session, state)
         if record.kind == KIND_TRANSACTION:
@@ -471,9 +498,25 @@ cdef class Sequencer:
                 return self._answer_acknowledgement(record, state.index, True)
         else:
             writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
-        if record.length >= self._refused_from_bytes and writer is self.journal:
+        in_journal = writer is self.journal
+        if record.length >= self._refused_from_bytes and in_journal:
             return self._refuse(session, slot, state)
-        enters = topic.feeds and writer is self.journal and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT
+        if topic.sow is not None and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT:
+            if record.kind == KIND_SOW_DELETE:
+                if not enter_removal(self, topic.sow, record, in_journal, state.index):
+                    return self._refuse(session, slot, state)
+                if record.payload_length == 0:
+                    # It has removed nothing, and need not be recorded.
+                    if publisher != NULL:
+                        publisher.last_sequence = record.sequence
+                    return 0
+            else:
+                record = enter_state(self, topic.sow, record, in_journal)
+                if record == NULL:
+                    return self._refuse(session, slot, state)
+        elif record.kind == KIND_SOW_DELETE:
+            raise ValueError("a transport pushed a deletion for a topic that is no SOW topic")
+        enters = topic.feeds and in_journal and record.kind <= KIND_DELTA_PUBLISH
         if enters and not self.adapter.manager.arena.ensure(<uint32_t>PyTuple_GET_SIZE(topic.feeds)):
             return self._refuse(session, slot, state)
         if self.run_writer is not writer:
@@ -531,6 +574,8 @@ cdef class Sequencer:
         if writer.index is not None:
             writer.index.add(record, record.position - writer.start_position)
         self.run_length += align8(record.length)
+        if topic.sow is not None and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT:
+            keep_state(self, topic.sow, record, in_journal)
         if enters:
             self.adapter.enqueue(record, topic.name, topic.feeds, self.now_ns)
         return 0
@@ -615,26 +660,26 @@ cdef class Sequencer:
         while self.adapter.manager.output.removal_count:
             memory = self.adapter.removal_record(&queue, &count)
             message_type, name = self.adapter.names[queue]
-            if not self._append(<RecordHeader*><char*>memory, self._topic(name, message_type)):
+            if not self._append(<RecordHeader*><char*>memory, self._topic(name, message_type), self.journal):
                 break
             self.adapter.removals_written(count)
             self.removals_recorded = written = True
         return written
 
-    cdef bint _append(self, RecordHeader* record, Topic topic) except -1:
-        """Write a record made by the core to the journal, under a topic. False: the journal cannot take it."""
-        cdef LogWriter writer = self.journal
+    cdef bint _append(self, RecordHeader* record, Topic topic, LogWriter writer) except -1:
+        """Write a record made by the core to a log, under a topic. False: the log cannot take it."""
         cdef uint64_t need = align8(record.length) + topic_record_bytes(topic)
         cdef uint32_t publisher = NO_PUBLISHER
         self.flush_run()
-        if self.refuses:
+        if self.refuses and writer is self.journal:
             return False
         if record.publisher_id:
             publisher = self._publisher(record.publisher_id)
             need += self._name_record_bytes(publisher)
         if not writer.has_room(0, need):
             if not writer.may_rotate(need):
-                self._refused_from_bytes = 0
+                if writer is self.journal:
+                    self._refused_from_bytes = 0
                 return False
             writer.rotate(need, self.next_txid, self.now_ns, self.durable)
         if (
@@ -782,6 +827,15 @@ cdef class Sequencer:
     def queues_due_ns(self):
         """UNIX time in ns of the next timer of a queue; None: there are no queues."""
         return None if self.adapter is None else self.adapter.manager.due_ns
+
+    @property
+    def states_due_ns(self):
+        """UNIX time in ns at which the next value of a SOW topic expires; None: none does."""
+        cdef SowTopic sow
+        cdef uint64_t due_ns = NEVER_NS
+        for sow in self.sow_topics:
+            due_ns = min(due_ns, sow.state.table.next_expiry_ns())
+        return None if due_ns == NEVER_NS else due_ns
 
     @property
     def undelivered_from(self):

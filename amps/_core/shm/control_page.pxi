@@ -334,6 +334,28 @@ cdef class ControlPage:
     def transport_alive(self, int index):
         return load_acquire(&self.data.transport[index].alive) != 0
 
+    def set_state_floor(self, int index, uint64_t txid):
+        """Tell from which transaction id on a process follows links of records (0: of none). Publish a floor first, then
+        read the watermarks, and use only snapshots of these.
+        """
+        store_release(&self.data.transport[index].state_floor, txid)
+        full_fence()
+
+    cdef uint64_t state_floor(self, uint64_t published_txid) noexcept nogil:
+        """The lowest transaction id from which on any process may follow links. published_txid: that of the watermarks
+        that were published last.
+        """
+        cdef uint64_t lowest = published_txid
+        cdef uint64_t floor
+        cdef int index
+        full_fence()
+        for index in range(TRANSPORTS_MAX):
+            if load_acquire(&self.data.transport[index].alive):
+                floor = load_acquire(&self.data.transport[index].state_floor)
+                if 0 < floor < lowest:
+                    lowest = floor
+        return lowest
+
     def set_transient_read(self, int index, uint64_t position):
         store_release(&self.data.transport[index].transient_read, position)
 

@@ -59,7 +59,10 @@ cdef struct TransportLine:
     uint64_t journal_floor         # number of the oldest journal it may read; NO_JOURNAL = none
     uint64_t pages_done            # log position before which nothing is mapped or will be read (page_release.pxi)
     uint64_t processor             # number of the processor where it ran last, plus 1; 0 = not known (placement.pxi)
-    uint64_t unused[7]
+    # Transaction id: it follows links to the records before of no record with a smaller one (sow/value_file.pxi); 0: of
+    # no record.
+    uint64_t state_floor
+    uint64_t unused[6]
 
 
 # How acknowledgements wait for a destination of replication (replication.md §7, §8).
@@ -131,6 +134,7 @@ cdef class ControlPage:
     cdef void read_watermarks(self, Watermarks* out) noexcept nogil
     cdef void write_watermarks(self, const Watermarks* values) noexcept nogil
     cdef void write_stretch(self, const Stretch* values) noexcept nogil
+    cdef uint64_t state_floor(self, uint64_t published_txid) noexcept nogil
 
 
 cdef class Ring:

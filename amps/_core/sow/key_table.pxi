@@ -312,6 +312,16 @@ cdef class KeyTable(KeyMemory):
         self.heap_move(slot.heap_place - 1)
         return 0
 
+    cdef void take_expiry(self, uint32_t number) noexcept nogil:
+        """Take a slot out of the heap; its time stays."""
+        cdef uint32_t place = self.slots[number].heap_place
+        self.slots[number].heap_place = 0
+        if place:
+            self.heap_remove(place - 1)
+
+    cdef int put_expiry_back(self, uint32_t number) except -1:
+        return self.set_expiry(number, self.slots[number].expires_ns, True)
+
     cdef void heap_put(self, uint64_t at, uint32_t number) noexcept nogil:
         self.heap[at] = number
         self.slots[number].heap_place = <uint32_t>at + 1

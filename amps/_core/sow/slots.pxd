@@ -48,3 +48,18 @@ cdef packed struct TableHeader:
     uint64_t last_txid             # of the last change
     uint64_t file_slabs            # slabs of the value file
     uint64_t topic_count           # logical topics with a number
+
+
+cdef enum:
+    REMOVED_KEYS_MAX = 2048        # keys of one record of a removal
+
+
+# The payload of a KIND_SOW_DELETE in a ring. The core answers with the keys that have changed meanwhile.
+cdef packed struct RemovalRequest:
+    uint32_t token                 # of the answer; 0: none is wanted
+    uint32_t count                 # of the keys that follow, ascending
+
+
+cdef packed struct RequestedKey:
+    uint64_t key
+    uint64_t seen_txid             # the key is removed only if its newest record has this transaction id; 0: in any case

@@ -40,6 +40,8 @@ cdef class KeyTable(KeyMemory):
     cdef void drop(self, uint32_t number) noexcept nogil
     cdef uint64_t next_expiry_ns(self) noexcept nogil
     cdef int set_expiry(self, uint32_t number, uint64_t expires_ns, bint expires) except -1
+    cdef void take_expiry(self, uint32_t number) noexcept nogil
+    cdef int put_expiry_back(self, uint32_t number) except -1
     cdef void heap_put(self, uint64_t at, uint32_t number) noexcept nogil
     cdef void heap_remove(self, uint64_t at) noexcept nogil
     cdef void heap_move(self, uint64_t at) noexcept nogil
@@ -74,6 +76,7 @@ cdef class ValueFile:
     cdef uint64_t serial                   # of the last slab that came into use
     cdef uint64_t used_bytes               # of the full slabs
     cdef readonly uint64_t live_bytes
+    cdef uint64_t emptied                  # slabs in SLAB_EMPTIED
     cdef uint64_t floor_txid               # readers follow no link of a record before this transaction id
     cdef uint64_t next_txid                # of the sequencer
     cdef uint64_t victim                   # slab that is being compacted, plus 1; 0 = none
@@ -110,6 +113,10 @@ cdef class JournalPlaces:
 
 
 # See sow/topic_state.pxi.
+
+
+cdef enum:
+    REMOVAL_BYTES = 96             # a record of one removed key in the value file
 
 
 cdef struct RemovedSlot:

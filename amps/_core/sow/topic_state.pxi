@@ -29,7 +29,6 @@ from amps._core.journal.record cimport (
 )
 
 cdef enum:
-    REMOVAL_BYTES = 96             # a record of one removed key in the value file
     DROPPED_PER_CALL = 1024
 
 

@@ -93,6 +93,7 @@ cdef class ValueFile:
         self.serial = 0
         self.used_bytes = 0
         self.live_bytes = 0
+        self.emptied = 0
         self.floor_txid = 0
         self.victim = 0
         self.victim_offset = 0
@@ -167,6 +168,7 @@ cdef class ValueFile:
         for slab in range(self.slab_count):
             if self.slabs[slab].state == SLAB_EMPTIED and self.slabs[slab].emptied_txid <= self.floor_txid:
                 self.slabs[slab].state = SLAB_FREE
+                self.emptied -= 1
             if self.slabs[slab].state == SLAB_FREE:
                 self.begin_slab(slab)
                 return True
@@ -216,6 +218,7 @@ cdef class ValueFile:
         cdef Slab* slab = &self.slabs[number]
         self.used_bytes -= slab.used
         slab.state = SLAB_EMPTIED
+        self.emptied += 1
         slab.emptied_txid = self.next_txid
         if self.victim == number + 1:
             self.victim = 0

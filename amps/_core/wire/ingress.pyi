@@ -65,6 +65,7 @@ LAYING_PERMISSION: int
 LAYING_DENIED: int
 LAYING_UNRECORDED: int
 LAYING_SEQUENCE: int
+LAYING_STATE: int
 PUBLISH_BACKLOG_BYTES: int
 
 def transaction_publishes(record: bytearray) -> int: ...
@@ -137,6 +138,8 @@ class Ingress:
     def delay_fits(self) -> bool: ...
     @property
     def ready(self) -> bool: ...
+    @property
+    def refusal(self) -> str | None: ...
     @property
     def topic_entry(self) -> TopicEntry | None: ...
     logged_sequence: int

@@ -30,6 +30,10 @@ from amps._core.journal.record cimport (
     EXTENSION_CLIENT_BYTES,
     EXTENSION_DELIVER_AT,
     EXTENSION_DELIVER_AT_BYTES,
+    EXTENSION_EXPIRY,
+    EXTENSION_EXPIRY_BYTES,
+    EXTENSION_STATE,
+    EXTENSION_STATE_BYTES,
     FLAG_DELTA,
     FLAG_DERIVED_PUBLISHER,
     FLAG_UNRECORDED,
@@ -37,6 +41,7 @@ from amps._core.journal.record cimport (
     NO_EXPIRATION,
     RECORD_HEADER_BYTES,
     RecordHeader,
+    RecordState,
     align8,
     put_extension,
 )
@@ -60,7 +65,8 @@ from amps._core.wire.framing cimport (
     learn_header,
     scan_header,
 )
-from amps._core.wire.topics cimport TopicEntry, TopicTable, tell_facts
+from amps._core.sow.shaping cimport is_publisher_key
+from amps._core.wire.topics cimport SowRules, TopicEntry, TopicTable, tell_facts
 from amps._core.wire.framing import parse_header
 
 cdef enum:
@@ -87,6 +93,7 @@ cdef enum:
 
 cdef uint64_t DELAY_FIELDS = (<uint64_t>1 << <int>FIELD_DELAY) | (<uint64_t>1 << <int>FIELD_NOT_BEFORE)
 cdef uint64_t NS_PER_MS = 1_000_000
+cdef uint64_t NS_PER_S = 1_000_000_000
 cdef uint64_t DELAY_MS_MAX = <uint64_t>DELAY_DAYS_MAX * 86_400_000
 cdef uint64_t NOT_BEFORE_MS_MAX = (<uint64_t>1 << 63) // NS_PER_MS
 
@@ -122,6 +129,13 @@ cdef class Ingress:
     cdef uint64_t given_sequence           # 0 = none, or not a number
     cdef const uint8_t* frame
     cdef uint32_t frame_length
+    # The message of the current frame, as it is recorded
+    cdef const uint8_t* payload
+    cdef uint64_t payload_length
+    cdef SowRules state                    # of its SOW topic; None: it is none
+    cdef uint64_t state_key                # its key in a SOW topic; 0 = it is none of a SOW topic
+    cdef uint64_t expiry_ns                # UNIX time, if it has a lifetime of no whole seconds; else 0
+    cdef readonly str refusal              # why a SOW topic does not take it, after DENIED; None: that is not the reason
     # Publishing
     cdef Ring ring
     cdef ControlPage control
@@ -176,6 +190,9 @@ cdef class Ingress:
         self.permission_count = 0
         self.last_entry = None
         self.leases = None
+        self.refusal = None
+        self.state_key = 0
+        self.expiry_ns = 0
         self.has_refused = False
         self.logged_sequence = 0
         self.sequence = 0
@@ -357,12 +374,64 @@ cdef class Ingress:
             field_u64(&self.view, FIELD_NOT_BEFORE, &number)
         return number * NS_PER_MS
 
+    cdef int take_message(self, SowRules rules) except -1:
+        """Set the message of the current frame; rules: of its SOW topic, None if it has none. 0: `refusal` has the reason
+        why the topic does not take it. Else 1.
+        """
+        cdef const Slice* given = &self.view.field[<int>FIELD_SOW_KEY]
+        cdef bint has_lifetime
+        self.payload = <const uint8_t*>self.frame + self.header_length
+        self.payload_length = self.frame_length - self.header_length
+        self.state_key = 0
+        self.expiry_ns = 0
+        self.refusal = None
+        self.state = rules
+        if rules is None:
+            return 1
+        if self.payload_length > rules.payload_max:
+            self.refusal = "message too large"
+            return 0
+        if rules.given_keys:
+            if given.length == 0:
+                self.refusal = "no sow key"
+                return 0
+            if not is_publisher_key(<const uint8_t*>given.data, given.length):
+                self.refusal = "bad sow key"
+                return 0
+            self.state_key = rules.keys.key_of_text(<const uint8_t*>given.data, given.length)
+        else:
+            self.state_key = rules.keys.key_of(self.payload, self.payload_length)
+            if self.state_key == 0:
+                self.refusal = "parse error"
+                return 0
+        if self.is_delta() and not rules.is_readable(self.payload, self.payload_length):
+            self.refusal = "parse error"
+            return 0
+        has_lifetime = self.view.present & (<uint64_t>1 << <int>FIELD_EXPIRATION) != 0
+        if rules.lifetime_ns % NS_PER_S and not has_lifetime:
+            self.expiry_ns = <uint64_t>(unix_seconds() * 1e9) + rules.lifetime_ns
+        return 1
+
+    cdef inline bint is_delta(self) noexcept nogil:
+        """Whether the current frame, a publish, is a delta_publish."""
+        cdef const Slice* command = &self.view.field[<int>FIELD_CMD]
+        return command.length == 13 or command.data[0] == c'd'
+
+    cdef inline bint keeps_sow_key(self) noexcept:
+        """Whether the header `sow_key` is recorded: a topic that makes its keys ignores it (sow.md D32)."""
+        return self.state is None or self.state.given_keys
+
     cdef uint64_t record_length(self, uint64_t sequence) noexcept:
         """The length of the current frame's record in bytes; `sequence` 0 = the publish has none."""
         cdef uint64_t length = RECORD_HEADER_BYTES + len(self.user_id)
         length += part_length(&self.view, <int>FIELD_CORRELATION_ID)
-        length += part_length(&self.view, <int>FIELD_SOW_KEY)
-        length += self.frame_length - self.header_length
+        if self.keeps_sow_key():
+            length += part_length(&self.view, <int>FIELD_SOW_KEY)
+        length += self.payload_length
+        if self.state_key:
+            length += EXTENSION_STATE_BYTES
+        if self.expiry_ns:
+            length += EXTENSION_EXPIRY_BYTES
         if self.numbered and sequence == 0:
             length += EXTENSION_CLIENT_BYTES
         if self.view.present & DELAY_FIELDS:
@@ -376,6 +445,7 @@ cdef class Ingress:
         cdef uint32_t part
         cdef uint64_t expiration
         cdef uint64_t deliver_at_ns
+        cdef RecordState about
         memset(record, 0, RECORD_HEADER_BYTES)
         # The record is padded to a multiple of 8, and the padding goes to the log too.
         (<uint64_t*>(<uint8_t*>record + align8(length) - 8))[0] = 0
@@ -386,7 +456,9 @@ cdef class Ingress:
         record.expiration_s = NO_EXPIRATION
         if field_u64(&self.view, FIELD_EXPIRATION, &expiration) == 0:
             record.expiration_s = <uint32_t>expiration
-        if self.view.field[<int>FIELD_CMD].length == 13 or self.view.field[<int>FIELD_CMD].data[0] == c'd':
+        elif self.state is not None and self.state.lifetime_ns and not self.expiry_ns:
+            record.expiration_s = <uint32_t>min(self.state.lifetime_ns // NS_PER_S, <uint64_t>NO_EXPIRATION - 1)
+        if self.is_delta():
             record.flags |= FLAG_DELTA
         record.publisher_id = self.publisher_id
         record.sequence = sequence
@@ -399,6 +471,16 @@ cdef class Ingress:
             record.extension_length += EXTENSION_DELIVER_AT_BYTES
             deliver_at_ns = self.deliver_at_ns()
             at = put_extension(at, EXTENSION_DELIVER_AT, &deliver_at_ns)
+        if self.state_key:
+            record.extension_length += EXTENSION_STATE_BYTES
+            about.key = self.state_key
+            about.previous = 0
+            about.definition = self.state.keys.definition
+            about.unused = 0
+            at = put_extension(at, EXTENSION_STATE, <const uint64_t*>&about)
+        if self.expiry_ns:
+            record.extension_length += EXTENSION_EXPIRY_BYTES
+            at = put_extension(at, EXTENSION_EXPIRY, &self.expiry_ns)
         part = part_length(&self.view, <int>FIELD_CORRELATION_ID)
         record.correlation_id_length = part
         memcpy(at, self.view.field[<int>FIELD_CORRELATION_ID].data, part)
@@ -407,13 +489,13 @@ cdef class Ingress:
         record.user_id_length = part
         memcpy(at, <const char*>self.user_id, part)
         at += part
-        part = part_length(&self.view, <int>FIELD_SOW_KEY)
+        part = part_length(&self.view, <int>FIELD_SOW_KEY) if self.keeps_sow_key() else 0
         record.sow_key_length = part
         memcpy(at, self.view.field[<int>FIELD_SOW_KEY].data, part)
         at += part
-        part = self.frame_length - self.header_length
+        part = <uint32_t>self.payload_length
         record.payload_length = part
-        memcpy(at, self.frame + self.header_length, part)
+        memcpy(at, self.payload, part)
         debug_assert(at + part == <uint8_t*>record + length)
         if entry.recorded_if is not None and not self.is_recorded(entry, record, at):
             record.flags |= FLAG_UNRECORDED
@@ -598,6 +680,7 @@ cdef class Ingress:
         cdef int refusal
         self.topic_entry = entry
         self.wants_ack = wants_ack
+        self.refusal = None
         if entry.refusal is not None:
             self.sequence = sequence
             return DENIED
@@ -612,6 +695,9 @@ cdef class Ingress:
             # The permission is for the queue's name. The message is recorded under another topic (queues.md §4, §14.5).
             entry = entry.target
             self.topic_entry = entry
+        if not self.take_message(entry.sow):
+            self.sequence = sequence
+            return DENIED
         if not entry.discarded:
             length = self.record_length(sequence)
             # For a topic that is recorded by content, this refuses all messages, since the filters run later.
@@ -828,15 +914,17 @@ cdef class Ingress:
 
     def spill_length(self):
         """The length of the current frame's record in bytes, padding included."""
+        self.take_message(self.topic_entry.sow)
         return align8(self.record_length(self.given_sequence))
 
     def write_spill(self, memory):
         """Lay out the current frame's record in the memory of a spill file, of at least `spill_length` bytes."""
         cdef unsigned char[::1] view = memory
         cdef uint64_t sequence = self.given_sequence
-        cdef uint64_t length = self.record_length(sequence)
+        cdef uint64_t length = self.spill_length()
         if <uint64_t>view.shape[0] < align8(length):
             raise ValueError("the spill file is too small")
+        length = self.record_length(sequence)
         self.fill_record(<RecordHeader*>&view[0], <uint32_t>length, self.topic_entry, sequence)
 
     def finish_spill(self):

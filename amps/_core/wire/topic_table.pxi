@@ -28,7 +28,8 @@ cdef class TopicTable:
     """All topics that the transport has used so far.
 
     classify(topic, message_type) -> (logged, discarded, refusal | None, FilterSet | None), called once per topic.
-    queues: the names of the queues (amps.config.queue_topics.QueueTopics), None if there are none.
+    queues: the names of the queues (amps.config.queue_topics.QueueTopics), None if there are none. sow_rules(topic,
+    message_type) -> SowRules | None: of a SOW topic; None: there are none.
     """
 
     def __cinit__(self):
@@ -37,10 +38,11 @@ cdef class TopicTable:
         if self.slots == NULL:
             raise MemoryError()
 
-    def __init__(self, classify, queues=None):
+    def __init__(self, classify, queues=None, sow_rules=None):
         self.entries = []
         self.classify = classify
         self.queues = queues
+        self.sow_rules = sow_rules
         self._message_types = {}
 
     def __dealloc__(self):
@@ -87,8 +89,11 @@ cdef class TopicTable:
         type_id = self.message_type_id(message_type)
         entry = self._new_entry(name, raw, message_type, type_id)
         entry.logged, entry.discarded, entry.refusal, entry.recorded_if = self.classify(name, message_type)
+        if self.sow_rules is not None and not entry.discarded and entry.refusal is None:
+            entry.sow = self.sow_rules(name, message_type)
         if entry.recorded_if is not None:
             entry.unrecorded = self._new_entry(name, raw, message_type, type_id)
+            entry.unrecorded.sow = entry.sow
         self._insert(
             self.hash_of(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw)), entry.number
         )

@@ -4,7 +4,24 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from amps._core.expressions.machine cimport FilterSet
 from amps._core.journal.record cimport RecordHeader
-from amps._core.values.fields cimport MessageContext
+from amps._core.sow.shaping cimport KeyMaker
+from amps._core.values.documents cimport Documents
+from amps._core.values.fields cimport ByteBuffer, MessageContext
+
+
+# What a publish to a SOW topic needs to become a record. See wire/sow_rules.pxi.
+
+
+cdef class SowRules:
+    cdef readonly KeyMaker keys
+    cdef readonly Documents documents      # of the message type; None: it has no deltas
+    cdef readonly bint given_keys          # publishers provide the keys
+    cdef readonly uint64_t payload_max     # bytes
+    cdef readonly uint64_t lifetime_ns     # of a publish that says nothing about it; 0 = unlimited
+    cdef readonly uint32_t number          # of the SOW topic in the configuration
+    cdef ByteBuffer text
+
+    cdef bint is_readable(self, const uint8_t* payload, uint64_t length) except -1
 
 
 cdef class TopicEntry:
@@ -25,6 +42,7 @@ cdef class TopicEntry:
     cdef readonly int64_t queue            # number of the queue with this name; -1 = none
     cdef readonly bint is_own_topic        # of a queue: it takes messages published under its own name
     cdef readonly TopicEntry target        # of any other queue: the topic under which publishes to it are recorded
+    cdef readonly SowRules sow             # None: it is no SOW topic
 
 
 cdef struct TableSlot:
@@ -38,6 +56,7 @@ cdef class TopicTable:
     cdef uint64_t capacity
     cdef object classify
     cdef object queues
+    cdef object sow_rules
     cdef dict _message_types
 
     cdef TopicEntry _new_entry(self, str name, bytes raw, str message_type, uint32_t type_id)

@@ -2,6 +2,31 @@ from collections.abc import Callable
 from typing import Protocol
 
 from amps._core.expressions.machine import FilterSet
+from amps._core.sow.shaping import KeyMaker
+from amps._core.values.documents import Documents
+
+class SowRules:
+    def __init__(
+        self,
+        keys: KeyMaker,
+        documents: Documents | None,
+        given_keys: bool,
+        payload_max: int,
+        lifetime_ns: int,
+        number: int,
+    ) -> None: ...
+    @property
+    def keys(self) -> KeyMaker: ...
+    @property
+    def documents(self) -> Documents | None: ...
+    @property
+    def given_keys(self) -> bool: ...
+    @property
+    def payload_max(self) -> int: ...
+    @property
+    def lifetime_ns(self) -> int: ...
+    @property
+    def number(self) -> int: ...
 
 class TopicEntry:
     @property
@@ -34,6 +59,8 @@ class TopicEntry:
     def is_own_topic(self) -> bool: ...
     @property
     def target(self) -> TopicEntry | None: ...
+    @property
+    def sow(self) -> SowRules | None: ...
     def mark_declared(self) -> None: ...
 
 class _Queues(Protocol):
@@ -46,6 +73,7 @@ class TopicTable:
         self,
         classify: Callable[[str, str], tuple[bool, bool, str | None, FilterSet | None]],
         queues: _Queues | None = None,
+        sow_rules: Callable[[str, str], SowRules | None] | None = None,
     ) -> None: ...
     @property
     def entries(self) -> list[TopicEntry]: ...

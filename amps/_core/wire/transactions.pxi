@@ -42,6 +42,7 @@ LAYING_PERMISSION = 6      # whether the client may publish to `topic_entry` mus
 LAYING_DENIED = 7          # it may not, or no client may
 LAYING_UNRECORDED = 8      # the transaction log does not record it
 LAYING_SEQUENCE = 9        # the sequence of that publish would be above 64 bits
+LAYING_STATE = 10          # its SOW topic does not take it: `refusal` has the reason
 
 cdef uint64_t COMMAND_FIELDS = (
     NEEDED_FIELDS | (<uint64_t>1 << <int>FIELD_CMD_ID) | (<uint64_t>1 << <int>FIELD_SEQ)
@@ -97,7 +98,10 @@ cdef uint64_t room_for_group(Ingress connection, uint32_t entries) noexcept:
     """The most bytes that the current command can need in the ring; 0: its body is no list, or too long."""
     cdef const uint8_t* at = connection.frame + connection.header_length
     cdef uint64_t left = connection.frame_length - connection.header_length
-    cdef uint64_t per_publish = RECORD_HEADER_BYTES + EXTENSION_DELIVER_AT_BYTES + <uint64_t>len(connection.user_id) + 8
+    cdef uint64_t per_publish = (
+        RECORD_HEADER_BYTES + EXTENSION_DELIVER_AT_BYTES + EXTENSION_STATE_BYTES + EXTENSION_EXPIRY_BYTES
+        + <uint64_t>len(connection.user_id) + 8
+    )
     cdef uint64_t total = ENTRIES_OFFSET + entries * sizeof(QueueEntry)
     cdef uint64_t length
     while left:
@@ -227,6 +231,8 @@ cdef int lay_out_publishes(
             entry = entry.target
         if entry.discarded or not entry.logged:
             return LAYING_UNRECORDED
+        if not connection.take_message(entry.sow):
+            return LAYING_STATE
         record_length = connection.record_length(first + publishes[0] + 1)
         if at + record_length > RECORD_BYTES_MAX:
             return LAYING_TOO_LONG

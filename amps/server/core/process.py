@@ -54,6 +54,7 @@ from amps.server.core.queue_answers import answer_about_queues
 from amps.server.core.queues import CoreQueues
 from amps.server.core.recovery import Recovered, recover
 from amps.server.core.refusing import Refusing
+from amps.server.core.sow_states import CoreStates
 from amps.server.core.take_overs import TakeOvers
 from amps.server.core.transient_files import TransientFiles
 from amps.server.eventlog import EventLog
@@ -126,6 +127,7 @@ class Core:
         self._had_log = directories is not None
         self._refusing: Refusing | None = None
         self._queues: CoreQueues | None = None
+        self._states: CoreStates | None = None
         self._action_pins: ActionPins | None = None
         self._waiting_answers: deque[bytes] = deque()
         self._draining = False
@@ -245,6 +247,8 @@ class Core:
             self._open_journal(journal, index, recovered, next_txid)
         queues = self._recover_queues(journal, recovered) if config.queues and journal is not None else None
         self._queues = queues
+        states = self._recover_states(journal, recovered) if config.sow_topics else None
+        self._states = states
         if journal is not None:
             self._begin_actions(journal.position)
         matcher = TopicMatcher(config)
@@ -261,7 +265,10 @@ class Core:
             None if queues is None else (queues.adapter, queues.topics),
             recovered.refused,
             write_vector if config.replicates else None,
+            None if states is None else states.for_sequencer,
         )
+        if states is not None:
+            self._begin_states(states, recovered)
         self.sequencer.replication_index = self._runtime.replication_index
         if queues is not None and self._config.replicates:
             self.sequencer.publish_decisions_as(f"{RESERVED_NAMES}{self._config.name}/queue")
@@ -322,6 +329,28 @@ class Core:
         retention = files.retention
         retention.blockers.append(lambda: queues.oldest_journal(retention.number_at))
         return queues
+
+    def _recover_states(self, journal: LogWriter | None, recovered: Recovered) -> CoreStates:
+        """Make the SOW topics, from their files and the recovered log. Raises RecoveryRefused, OSError."""
+        states = CoreStates(self._config, self._runtime, self._log)
+        matcher = TopicMatcher(self._config)
+        logged = [
+            journal is not None and matcher.is_logged(topic.name, topic.message_type)
+            for topic in self._config.sow_topics
+        ]
+        active = recovered.active
+        journals = [entry.header for entry in recovered.journals] + ([active] if active is not None else [])
+        states.recover(journals, 0 if journal is None else journal.position, logged)
+        if journal is not None:
+            states.read_journals()
+        return states
+
+    def _begin_states(self, states: CoreStates, recovered: Recovered) -> None:
+        for topic, sow in zip(self._config.sow_topics, states.for_sequencer[1], strict=True):
+            self.sequencer.name_sow_topic(sow, topic.name, topic.message_type)
+        active = recovered.active
+        oldest = recovered.journals[0].header if recovered.journals else active
+        self.sequencer.log_txid = 0 if oldest is None else oldest.first_txid
 
     def _log_mark(self, journal: LogWriter) -> LogMark:
         """The end of the log."""
@@ -396,6 +425,8 @@ class Core:
                 self._journal_files.write_publishers(journal.index, journal.position)
             if journal is not None and self._queues is not None:
                 self._queues.checkpoints.write_now(self._log_mark(journal))
+        if self._states is not None:
+            self._states.close()
 
     def _as_record(self, reply: object) -> bytes:
         """The record that carries a reply to a transport."""
@@ -471,7 +502,8 @@ class Core:
 
     def _idle_ms(self) -> int:
         """How long the core may sleep without input, in milliseconds; 0: a queue has something to do now."""
-        due_ns = self.sequencer.queues_due_ns
+        due = [ns for ns in (self.sequencer.queues_due_ns, self.sequencer.states_due_ns) if ns is not None]
+        due_ns = min(due, default=None)
         return (
             IDLE_WAIT_MS
             if due_ns is None

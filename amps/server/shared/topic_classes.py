@@ -7,7 +7,7 @@ for actions. The topic table stores it, so that later messages need no lookup.
 from collections.abc import Callable
 
 from amps._core.expressions.machine import EvaluationContext, FilterSet
-from amps._core.wire.topics import TopicTable
+from amps._core.wire.topics import SowRules, TopicTable
 from amps.config import ServerConfig
 from amps.config.queue_topics import QueueTopics
 from amps.server.shared.filters import FilterCompiler
@@ -20,9 +20,10 @@ def make_topic_table(
     evaluation: Callable[[str], EvaluationContext],
     filters: FilterCompiler,
     queues: QueueTopics | None = None,
+    sow_rules: Callable[[str, str], SowRules | None] | None = None,
 ) -> TopicTable:
     """A table that classifies topics by the configuration. `evaluation`: returns the evaluation context of a message
-    type. `queues`: the names of queues, if there are any.
+    type. `queues`: the names of queues, if there are any. `sow_rules`: of SOW topics, if there are any.
     """
 
     def classify(topic: str, message_type: str) -> tuple[bool, bool, str | None, FilterSet | None]:
@@ -41,7 +42,7 @@ def make_topic_table(
             recorded.add(filters.compile(text), text)
         return True, False, None, recorded
 
-    return TopicTable(classify, queues)
+    return TopicTable(classify, queues, sow_rules)
 
 
 def queue_topics(config: ServerConfig) -> QueueTopics | None:

@@ -37,6 +37,7 @@ from amps.server.shared.core_link import CoreLink
 from amps.server.shared.filters import FilterCompiler
 from amps.server.shared.listeners import tls_context
 from amps.server.shared.queue_names import QueueNames
+from amps.server.shared.sow_topics import make_sow_rules
 from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher
 from amps.server.transport.accepting import Acceptor
@@ -126,7 +127,12 @@ class Worker:
         )
         self.filters = FilterCompiler(config.functions)
         self.topics = make_topic_table(
-            self.matcher, self.has_journal, self._evaluations.of_type, self.filters, queue_topics(config)
+            self.matcher,
+            self.has_journal,
+            self._evaluations.of_type,
+            self.filters,
+            queue_topics(config),
+            make_sow_rules(config, types),
         )
         self.feeds = Feeds(
             config,

@@ -13,13 +13,13 @@ from amps._core.shm.memory import require_layout
 
 CORE = Path(amps._core.__path__[0])
 ORDER = (
-    "shm", "values", "expressions", "messages", "journal",
+    "shm", "values", "expressions", "messages", "journal", "sow",
     "wire", "client", "delivery", "replication", "queues", "sequencer", "columns",
 )  # fmt: skip
 """Each sub-package imports only those before it."""
 HEADERS_ONLY = {"columns": {"messages"}}
 """Sub-packages of which others use only C headers."""
-LAYOUTS = {"shm/memory.pxd", "journal/record.pxd", "journal/queue_records.pxd", "journal/index.pxd", "queues/slots.pxd"}
+LAYOUTS = {"shm/memory.pxd", "journal/record.pxd", "journal/queue_records.pxd", "journal/index.pxd", "queues/slots.pxd", "sow/slots.pxd"}
 IMPORT = re.compile(r"^ *from amps\._core\.(\w+)\.(\w+) (cimport|import) ", re.MULTILINE)
 MODULES = sorted(path.relative_to(CORE).as_posix() for path in CORE.glob("*/*.pyx"))
 

@@ -1,0 +1,339 @@
+# SOW topics in the sequencer: a record gets its link to the record before, and becomes the newest of its key.
+#
+# A record of a SOW topic takes two steps. `enter_state` is called before the record gets its place in the run: it merges
+# a delta into the stored message, sets the link to the key's record before, and makes sure that the record can be kept.
+# `keep_state` is called when the record has its place: nothing can refuse it any more.
+#
+# A merged message is a record of its own, in memory of the core (`MergedRecords`). Merged messages that follow each other
+# lie one behind the other there, so they make up one run, as records in a ring do.
+#
+# Values expire by records that the core makes (`serve_states`), as deletions do: whoever reads the log knows the state.
+
+from libc.stdint cimport uint32_t, uint64_t, uint8_t
+from libc.stdlib cimport free, qsort, realloc
+from libc.string cimport memcpy, memset
+
+from amps._core.journal.reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
+from amps._core.journal.record cimport (
+    KIND_DELTA_PUBLISH,
+    KIND_PUBLISH,
+    KIND_SOW_EXPIRY,
+    NO_EXPIRATION,
+    RECORD_BYTES_MAX,
+    RecordState,
+    RemovedKey,
+    record_correlation_id,
+    record_sow_key,
+    record_state,
+    record_user_id,
+)
+from amps._core.values.documents cimport Documents
+from amps._core.values.fields cimport ByteBuffer
+
+cdef enum:
+    MERGED_BYTES = 1 << 20
+    COMPACTED_PER_TURN = 1 << 18
+    EXPIRED_PER_TURN = 16          # records of expiries
+
+cdef uint64_t NEVER_NS = 0xFFFFFFFFFFFFFFFF
+cdef uint64_t FILE_BIT = <uint64_t>1 << 63
+
+
+@cython.final
+cdef class SowTopic:
+    """A SOW topic of the configuration, in the core."""
+
+    def __init__(self, TopicState state not None, Documents documents=None):
+        """documents: merges deltas; None: the message type has none, and a delta replaces the message."""
+        self.state = state
+        self.documents = documents
+        self.topic = None
+
+
+@cython.final
+cdef class MergedRecords:
+    """Memory of the core for records that it makes from records of a ring, one behind the other."""
+
+    def __cinit__(self):
+        self.data = NULL
+
+    def __init__(self):
+        self.capacity = 0
+        self.used = 0
+        self.text = ByteBuffer()
+
+    def __dealloc__(self):
+        free(self.data)
+
+
+cdef RecordHeader* reserve_merged(Sequencer core, uint64_t length) except NULL:
+    """Memory for a record, behind the last one if that is possible. The current run may end for it."""
+    cdef MergedRecords merged = core.merged
+    cdef uint64_t wanted = align8(length)
+    cdef uint8_t* grown
+    cdef RecordHeader* record
+    if merged.used + wanted > merged.capacity:
+        core.flush_run()
+    if core.run_length == 0:
+        merged.used = 0
+    if wanted > merged.capacity:
+        grown = <uint8_t*>realloc(merged.data, max(wanted, <uint64_t>MERGED_BYTES))
+        if grown == NULL:
+            raise MemoryError()
+        merged.data = grown
+        merged.capacity = max(wanted, <uint64_t>MERGED_BYTES)
+    record = <RecordHeader*>(merged.data + merged.used)
+    (<uint64_t*>(merged.data + merged.used + wanted - 8))[0] = 0
+    merged.used += wanted
+    return record
+
+
+cdef const RecordHeader* stored_record(Sequencer core, TopicState state, uint64_t place) except NULL:
+    """The record at a place; it may be in the current run."""
+    if place & FILE_BIT:
+        return state.values.at(place)
+    if core.run_length and core.run_writer is core.journal and place >= core.journal.position:
+        return <const RecordHeader*>(core.run_data + (place - core.journal.position))
+    return core.places.at(place)
+
+
+cdef RecordHeader* enter_state(Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal) except? NULL:
+    """Complete a message for a SOW topic. Returns the record to be placed, which may be another one; NULL: there is no
+    room for it.
+    """
+    cdef TopicState state = sow.state
+    cdef RecordState* about = record_state(record)
+    cdef uint64_t before
+    if about == NULL:
+        raise ValueError("a message for a SOW topic has no key")
+    if record.kind == KIND_PUBLISH and record.flags & FLAG_DELTA and sow.documents is not None:
+        before = state.value_of(about.key)
+        if before:
+            record = merged_record(core, sow, record, stored_record(core, state, before))
+            about = record_state(record)
+        record.kind = KIND_DELTA_PUBLISH
+    if not state.ensure(record.length, in_journal):
+        return NULL
+    about.previous = state.place_of(about.key)
+    return record
+
+
+cdef RecordHeader* merged_record(
+    Sequencer core, SowTopic sow, RecordHeader* delta, const RecordHeader* stored
+) except NULL:
+    """The record of a delta merged into the stored message; the delta itself if one of them cannot be read."""
+    cdef MergedRecords merged = core.merged
+    cdef ByteBuffer text = merged.text
+    cdef RecordHeader* record
+    cdef uint64_t length
+    cdef uint64_t head = RECORD_HEADER_BYTES + <uint64_t>delta.extension_length
+    cdef const uint8_t* correlation = record_correlation_id(delta)
+    cdef uint32_t correlation_length = delta.correlation_id_length
+    cdef uint8_t* at
+    text.length = 0
+    if not sow.documents.merge(
+        record_payload(stored), stored.payload_length, record_payload(delta), delta.payload_length, text
+    ):
+        return delta
+    if correlation_length == 0:
+        correlation = record_correlation_id(stored)
+        correlation_length = stored.correlation_id_length
+    length = head + correlation_length + delta.user_id_length + delta.sow_key_length + text.length
+    if length > RECORD_BYTES_MAX:
+        return delta
+    # The stored record may be in the run that `reserve_merged` writes.
+    merged.correlation = (<const char*>correlation)[:correlation_length]
+    record = reserve_merged(core, length)
+    memcpy(record, delta, head)
+    at = <uint8_t*>record + head
+    memcpy(at, <const char*>merged.correlation, correlation_length)
+    at += correlation_length
+    memcpy(at, record_user_id(delta), delta.user_id_length)
+    at += delta.user_id_length
+    memcpy(at, record_sow_key(delta), delta.sow_key_length)
+    at += delta.sow_key_length
+    memcpy(at, text.data, text.length)
+    record.length = <uint32_t>length
+    record.correlation_id_length = <uint16_t>correlation_length
+    record.payload_length = <uint32_t>text.length
+    return record
+
+
+cdef int keep_state(Sequencer core, SowTopic sow, const RecordHeader* record, bint in_journal) except -1:
+    """Let a record that has its place be the newest of its key, or of its keys."""
+    cdef const RemovedKey* removed
+    cdef uint32_t at
+    if is_value(record):
+        return sow.state.store(record, in_journal)
+    removed = <const RemovedKey*>record_payload(record)
+    for at in range(record.payload_length // <uint32_t>sizeof(RemovedKey)):
+        sow.state.remove(removed[at].key, record, in_journal)
+    return 0
+
+
+cdef int shorten(RecordHeader* record, uint32_t payload_length) except -1:
+    """Cut the end of a record's payload off."""
+    cdef uint64_t length = record.length - record.payload_length + payload_length
+    memset(<uint8_t*>record + length, 0, align8(length) - length)
+    record.payload_length = payload_length
+    record.length = <uint32_t>length
+    return 0
+
+
+cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal, int index) except -1:
+    """Turn the request of a client to delete keys into a removal of those that have a value, and answer it. False: there
+    is no room for the removal.
+    """
+    cdef TopicState state = sow.state
+    cdef uint8_t* payload = <uint8_t*>record_payload(record)
+    cdef RemovalRequest request
+    cdef RequestedKey wanted
+    cdef RemovedKey removed
+    cdef uint32_t slot
+    cdef uint32_t kept = 0
+    cdef uint32_t at
+    cdef list changed = []
+    memcpy(&request, payload, sizeof(request))
+    if record.payload_length != sizeof(request) + request.count * sizeof(RequestedKey):
+        raise ValueError("a transport pushed a malformed deletion")
+    if not in_journal and not state.values.ensure(<uint64_t>request.count * REMOVAL_BYTES):
+        return False
+    for at in range(request.count):
+        memcpy(&wanted, payload + sizeof(request) + at * sizeof(wanted), sizeof(wanted))
+        slot = state.table.find(wanted.key)
+        if slot == NO_KEY_SLOT or state.table.slots[slot].state != KEY_LIVE:
+            continue
+        if wanted.seen_txid and state.table.slots[slot].txid != wanted.seen_txid:
+            changed.append(wanted.key)
+            continue
+        removed.key = wanted.key
+        removed.previous = state.table.slots[slot].place
+        # The entries move down by the header of the request, so none is overwritten before it is read.
+        memcpy(payload + kept * sizeof(removed), &removed, sizeof(removed))
+        kept += 1
+    shorten(record, kept * <uint32_t>sizeof(removed))
+    if request.token:
+        core.replies.append((
+            index,
+            ("sow_deleted", <uint32_t>record.position, record.position >> 32, request.token, kept, changed),
+        ))
+    return True
+
+
+cdef bint enter_replicated_removal(SowTopic sow, RecordHeader* record, bint in_journal) except -1:
+    """Keep the keys of a removal on another instance that have a value here. False: the removal is malformed, or there
+    is no room for it.
+    """
+    cdef TopicState state = sow.state
+    cdef RemovedKey* keys = <RemovedKey*>record_payload(record)
+    cdef uint32_t count = record.payload_length // <uint32_t>sizeof(RemovedKey)
+    cdef uint32_t kept = 0
+    cdef uint32_t at
+    cdef uint64_t place
+    if record.payload_length % <uint32_t>sizeof(RemovedKey) or count > REMOVED_KEYS_MAX:
+        return False
+    for at in range(1, count):
+        if keys[at].key <= keys[at - 1].key:
+            return False
+    if not in_journal and not state.values.ensure(<uint64_t>count * REMOVAL_BYTES):
+        return False
+    for at in range(count):
+        place = state.value_of(keys[at].key)
+        if place:
+            keys[kept].key = keys[at].key
+            keys[kept].previous = place
+            kept += 1
+    shorten(record, kept * <uint32_t>sizeof(RemovedKey))
+    return True
+
+
+# === the time, and memory ============================================================================================
+
+
+cdef bint serve_states(Sequencer core, ControlPage control) except -1:
+    """Let values expire, and tidy memory up. True: there was work."""
+    cdef SowTopic sow
+    cdef bint worked = False
+    cdef uint64_t floor = 0
+    for sow in core.sow_topics:
+        if sow.state.table.next_expiry_ns() <= core.now_ns:
+            worked = expire(core, sow) or worked
+        if sow.state.removed_count or sow.state.values.wants_compaction() or sow.state.values.emptied:
+            if floor == 0:
+                floor = control.state_floor(core.published_txid)
+            sow.state.values.floor_txid = floor
+            sow.state.values.next_txid = core.next_txid
+            if sow.state.removed_count:
+                worked = sow.state.drop_removed(floor, core.log_txid) or worked
+            if sow.state.values.wants_compaction():
+                worked = sow.state.compact(COMPACTED_PER_TURN) or worked
+    return worked
+
+
+cdef int ascending(const void* left, const void* right) noexcept nogil:
+    cdef uint64_t one = (<const RemovedKey*>left).key
+    cdef uint64_t other = (<const RemovedKey*>right).key
+    return (one > other) - (one < other)
+
+
+cdef bint expire(Sequencer core, SowTopic sow) except -1:
+    """Record the expiry of values whose time has come, at most about EXPIRED_PER_TURN records. True: some were."""
+    cdef TopicState state = sow.state
+    cdef LogWriter writer = core.journal if sow.topic.logged else core.transient
+    cdef bint in_journal = writer is core.journal
+    cdef uint64_t room = RECORD_HEADER_BYTES + REMOVED_KEYS_MAX * sizeof(RemovedKey)
+    cdef RecordHeader* record
+    cdef RemovedKey* keys
+    cdef bint worked = False
+    cdef uint32_t count
+    cdef uint32_t at
+    cdef uint32_t slot
+    cdef int records = 0
+    cdef bytearray memory
+    while records < EXPIRED_PER_TURN and state.table.next_expiry_ns() <= core.now_ns:
+        if not in_journal and not state.values.ensure(<uint64_t>REMOVED_KEYS_MAX * REMOVAL_BYTES):
+            return worked
+        memory = bytearray(room)
+        record = <RecordHeader*><char*>memory
+        keys = <RemovedKey*>(<uint8_t*>record + RECORD_HEADER_BYTES)
+        count = 0
+        while count < REMOVED_KEYS_MAX and state.table.next_expiry_ns() <= core.now_ns:
+            slot = state.table.heap[0]
+            keys[count].key = state.table.slots[slot].key
+            keys[count].previous = state.table.slots[slot].place
+            state.table.take_expiry(slot)
+            count += 1
+        qsort(keys, count, sizeof(RemovedKey), ascending)
+        record.kind = KIND_SOW_EXPIRY
+        record.expiration_s = NO_EXPIRATION
+        record.payload_length = count * <uint32_t>sizeof(RemovedKey)
+        record.length = RECORD_HEADER_BYTES + record.payload_length
+        if not core._append(record, sow.topic, writer):
+            # The log is full: they expire when it takes records again.
+            for at in range(count):
+                state.table.put_expiry_back(state.table.find(keys[at].key))
+            return worked
+        keep_state(core, sow, record, in_journal)
+        worked = True
+        records += 1
+    return worked
+
+
+def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
+    """Give SOW topics the records of a log at a start, up to `limit`, at most about `bytes_max` bytes of the log. The
+    cursor's resolver returns the SowTopic of a topic, or None. True: the limit is reached. Raises LogDamaged,
+    StateMemoryFull.
+    """
+    cdef const RecordHeader* record
+    cdef uint64_t begin = cursor.position
+    begin_reading(cursor)
+    while cursor.position - begin < bytes_max:
+        record = next_record(cursor, limit)
+        if record == NULL:
+            return cursor.position >= limit
+        if is_value(record) or is_removal(record):
+            sow = topic_of(cursor.file, record.topic_id)
+            if sow is not None:
+                (<SowTopic>sow).state.take_record(<RecordHeader*>record)
+        skip_record(cursor, record)
+    return cursor.position >= limit

@@ -1,0 +1,23 @@
+# The rules by which a publish to a SOW topic becomes a record: its key, its lifetime, its size (sow.md §§3, 5, D5, D25).
+
+cdef class SowRules:
+
+    def __init__(
+        self, KeyMaker keys not None, Documents documents, bint given_keys, uint64_t payload_max, uint64_t lifetime_ns,
+        uint32_t number,
+    ):
+        """given_keys: every publish must have a `sow_key`. lifetime_ns: 0 = values without a lifetime do not expire."""
+        self.keys = keys
+        self.documents = documents
+        self.given_keys = given_keys
+        self.payload_max = payload_max
+        self.lifetime_ns = lifetime_ns
+        self.number = number
+        self.text = ByteBuffer()
+
+    cdef bint is_readable(self, const uint8_t* payload, uint64_t length) except -1:
+        """Whether a delta can be merged into a stored message."""
+        if self.documents is None:
+            return True
+        self.text.length = 0
+        return self.documents.merge(payload, length, payload, length, self.text)

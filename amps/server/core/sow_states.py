@@ -1,0 +1,245 @@
+"""The SOW topics of the core process: their memory, their files, and their recovery at a start (sow.md §4).
+
+All changes are made in `amps._core.sow` and by the sequencer. This module provides what they need: for each topic a key
+table in the runtime directory, which other processes read, and a value file.
+
+At every start the slots are made again: from the value file, then from the records of the journals. The records win
+where they are newer. A value file that cannot be used is set aside, never overwritten: the state is then made from the
+journals alone, as far as they go.
+"""
+
+import fcntl
+import mmap
+import os
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgpack
+
+from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, checksum
+from amps._core.sequencer.sequencer import SowTopic, replay_states
+from amps._core.sow.table import (
+    VALUE_FILE_HEADER_BYTES,
+    VALUE_FILE_MAGIC,
+    VALUE_FILE_VERSION,
+    JournalPlaces,
+    KeyTable,
+    TopicState,
+    ValueFile,
+    slab_bytes,
+    table_bytes,
+)
+from amps.config import ServerConfig
+from amps.config.model_sow import SowTopicConfig
+from amps.config.sow_topics import SowTopics
+from amps.journal.files import JournalHeader
+from amps.journal.names import reading_places
+from amps.messages import make_message_types
+from amps.server.core.older import RecoveryRefused
+from amps.server.eventlog import EventLog
+from amps.server.runtime import Runtime
+from amps.server.shared.sow_topics import documents_of, expires, key_maker, value_path
+
+STEP_BYTES = 64 << 20
+PROGRESS_INTERVAL_S = 5.0
+_HEADER = struct.Struct("<8sIIQII")  # magic, version, header checksum, slab size, definition, length of the texts
+
+
+class ValueFileUnusable(Exception):
+    """A value file that is damaged, or belongs to another topic or definition; the text has the reason."""
+
+
+@dataclass
+class _Topic:
+    config: SowTopicConfig
+    sow: SowTopic
+    path: Path
+    descriptor: int
+    used_file: bool  # the state begins with the records of the file
+
+
+class CoreStates:
+    """All SOW topics of the instance. It is made once per core."""
+
+    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog) -> None:
+        """Make the topics, without values. Raises RecoveryRefused, OSError."""
+        self._config = config
+        self._runtime = runtime
+        self._log = log
+        self._types = make_message_types(config.message_types.values())
+        self._names = SowTopics(config)
+        self.places: JournalPlaces | None = None
+        self._topics = [self._make(topic) for topic in config.sow_topics]
+
+    @property
+    def for_sequencer(self) -> tuple[object, list[SowTopic], JournalPlaces | None]:
+        """What the sequencer takes."""
+        return self.find, [topic.sow for topic in self._topics], self.places
+
+    def find(self, topic: str, message_type: str) -> SowTopic | None:
+        """The SOW topic that keeps the records of a topic; None if there is none."""
+        found = self._names.find(topic, message_type)
+        return None if found is None else self._topics[found.number].sow
+
+    # --- files ----------------------------------------------------------------------------------------------
+
+    def _make(self, config: SowTopicConfig) -> _Topic:
+        path = value_path(config, self._runtime)
+        keys = _KeyFile(self._runtime.sow_keys_path(config.number))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise RecoveryRefused(
+                f"another process uses {path}, the FileName of SOW topic {config.name!r}: give each instance its own"
+            ) from None
+        kind = self._types[config.message_type]
+        definition = key_maker(config, kind).definition
+        header = _header(config, definition)
+        used_file = os.fstat(descriptor).st_size >= VALUE_FILE_HEADER_BYTES
+        if used_file:
+            try:
+                _check_header(os.pread(descriptor, VALUE_FILE_HEADER_BYTES, 0), header)
+            except ValueFileUnusable as problem:
+                descriptor, aside = _set_aside(path, descriptor)
+                self._log.log("32-0002", text=f"{path} is not used: {problem}; it was renamed to {aside.name}")
+                used_file = False
+        if not used_file:
+            os.pwrite(descriptor, header, 0)
+        values = ValueFile(
+            descriptor,
+            config.slab_size_bytes,
+            True,
+            lambda offset, length: os.posix_fallocate(descriptor, offset, length),
+        )
+        if not used_file:
+            os.posix_fallocate(
+                descriptor, 0, VALUE_FILE_HEADER_BYTES + config.initial_slab_count * slab_bytes(config.slab_size_bytes)
+            )
+        state = TopicState(KeyTable(keys.view, keys.make_room), values, expires(config))
+        return _Topic(config, SowTopic(state, documents_of(kind)), path, descriptor, used_file)
+
+    # --- the start ------------------------------------------------------------------------------------------
+
+    def recover(self, journals: Sequence[JournalHeader], limit: int, logged: Sequence[bool]) -> None:
+        """Make the state of all topics, from their files and from the log up to `limit`.
+
+        `journals`: oldest first; empty without a log. `logged`: of each topic, whether the journal records it. Raises
+        RecoveryRefused, OSError.
+        """
+        began_s = time.monotonic()
+        try:
+            for topic in self._topics:
+                size = os.fstat(topic.descriptor).st_size
+                topic.sow.state.take_file(size)
+            if journals and any(logged):
+                self._replay(journals, limit)
+        except (LogDamaged, ValueError) as problem:
+            raise RecoveryRefused(
+                f"the SOW topics cannot be rebuilt from the log: {problem}; run 'amps journal verify'"
+            ) from problem
+        except MemoryError as problem:
+            raise OSError(
+                f"the SOW topics cannot be rebuilt: {problem}; more memory is needed in "
+                f"{self._runtime.directory.path.parent}, see AMPS_RUNTIME_DIRECTORY"
+            ) from problem
+        self._log.log("32-0001", text=f"{self._live():,} values in SOW topics, {time.monotonic() - began_s:.1f} s")
+
+    def _replay(self, journals: Sequence[JournalHeader], limit: int) -> None:
+        """Read the log. Raises LogDamaged, StateMemoryFull."""
+        directory = self._directory(lambda topic, message_type: self.find(topic, message_type))
+        cursor = LogCursor(directory, journals[0].number, 0, True)
+        cursor.fetch()
+        begin = cursor.position
+        told_s = time.monotonic()
+        while not replay_states(cursor, limit, STEP_BYTES):
+            now_s = time.monotonic()
+            if now_s - told_s >= PROGRESS_INTERVAL_S:
+                told_s = now_s
+                share = (cursor.position - begin) / max(1, limit - begin)
+                self._log.log(
+                    "32-0003",
+                    text=f"SOW topics are rebuilt from the log: {share:.0%} read, {self._live():,} values",
+                )
+
+    def read_journals(self) -> None:
+        """Let the sequencer read values in the journals, for deltas."""
+        control = self._runtime.control
+        directory = self._directory(lambda topic, message_type: None)
+        self.places = JournalPlaces(
+            directory, lambda: (control.first_journal_number, control.watermarks()[3])
+        )
+
+    def _directory(self, resolve: object) -> LogDirectory:
+        settings = self._config.transaction_log
+        assert settings is not None
+        first, *more = reading_places(
+            settings.journal_directory, settings.journal_archive_directory, self._config.name
+        )
+        return LogDirectory(*first, resolve, more)
+
+    def _live(self) -> int:
+        return sum(topic.sow.state.table.live for topic in self._topics)
+
+    def close(self) -> None:
+        """Sync the value files of persistent topics: the server ends."""
+        for topic in self._topics:
+            if topic.config.durability == "persistent":
+                os.fdatasync(topic.descriptor)
+
+
+class _KeyFile:
+    """The memory of a key table; it takes memory only where it is written to."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.ftruncate(self._descriptor, table_bytes())
+        self.view = mmap.mmap(self._descriptor, table_bytes())
+
+    def make_room(self, offset: int, length: int) -> None:
+        """Allocate the pages: a write to a page without memory would end the process. Raises OSError."""
+        os.posix_fallocate(self._descriptor, offset, length)
+
+
+def _header(config: SowTopicConfig, definition: int) -> bytes:
+    """The header page of a value file: docs/files.md."""
+    texts: bytes = msgpack.packb([config.name, config.message_type])
+    rest = struct.pack("<QII", config.slab_size_bytes, definition, len(texts)) + texts
+    head = struct.pack("<8sII", VALUE_FILE_MAGIC, VALUE_FILE_VERSION, checksum(rest)) + rest
+    return head.ljust(VALUE_FILE_HEADER_BYTES, b"\0")
+
+
+def _check_header(found: bytes, expected: bytes) -> None:
+    if found == expected:
+        return
+    magic, version, sum_, slab_size, definition, length = _HEADER.unpack_from(found)
+    if magic != VALUE_FILE_MAGIC or length > len(found) - _HEADER.size:
+        raise ValueFileUnusable("it is no value file of a SOW topic")
+    if version != VALUE_FILE_VERSION:
+        raise ValueFileUnusable(f"its format has version {version}, and this server writes {VALUE_FILE_VERSION}")
+    if checksum(found[16 : _HEADER.size + length]) != sum_:
+        raise ValueFileUnusable("the checksum of its header does not match")
+    name, message_type = msgpack.unpackb(found[_HEADER.size : _HEADER.size + length])
+    _, _, _, wanted_size, wanted, wanted_length = _HEADER.unpack_from(expected)
+    wanted_names = msgpack.unpackb(expected[_HEADER.size : _HEADER.size + wanted_length])
+    if [name, message_type] != wanted_names:
+        raise ValueFileUnusable(f"it belongs to topic {name!r} of type {message_type}")
+    if slab_size != wanted_size:
+        raise ValueFileUnusable(f"it was made with a SlabSize of {slab_size} bytes")
+    if definition != wanted:
+        raise ValueFileUnusable("it was made with another Key or KeyDomain")
+
+
+def _set_aside(path: Path, descriptor: int) -> tuple[int, Path]:
+    """Rename an unusable file, and make a new one. Returns its descriptor, and the new name of the old one."""
+    aside = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
+    path.rename(aside)
+    os.close(descriptor)
+    made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+    fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return made, aside
