@@ -13,7 +13,7 @@ from amps._core.shm.memory import require_layout
 
 CORE = Path(amps._core.__path__[0])
 ORDER = (
-    "shm", "values", "expressions", "messages", "journal",
+    "shm", "values", "expressions", "messages", "journal", "sow",
     "wire", "client", "delivery", "replication", "queues", "sequencer", "columns",
 )  # fmt: skip
 """Each sub-package imports only those before it."""
