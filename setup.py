@@ -45,6 +45,7 @@ HOT = {
     "client.traffic",
     "columns.columns",
     "delivery.delivery",
+    "messages.json",
     "queues.engine",
     "queues.sender",
     "sequencer.sequencer",

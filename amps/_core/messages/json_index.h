@@ -15,7 +15,8 @@
  * bracket closes which, and the rest of numbers and literals (except that it contains no backslash). The reader of a
  * value there checks these.
  *
- * A text is indexed in windows, so that a reader that ends early has not indexed the whole text. */
+ * A text is indexed in windows, so that a reader that ends early has not indexed the whole text. The first window is
+ * small: the key of a record is often one of the first members, and nothing else is read for it. */
 
 #ifndef AMPS_JSON_INDEX_H
 #define AMPS_JSON_INDEX_H
@@ -26,6 +27,8 @@
 #include "json_text.h"
 #include "name_bits.h"
 
+#define JSON_FIRST_WINDOW_BYTES 128
+#define JSON_WINDOW_GROWTH 4
 #define JSON_WINDOW_BYTES 1024
 #define JSON_BLOCK_BYTES 64
 /* Number of bytes read behind a block to recognise the beginnings of names. */
@@ -44,6 +47,7 @@ typedef struct {
     uint64_t escaped;     /* the first byte is escaped */
     uint64_t no_scalar;   /* no number or literal that could continue ends in front of it */
     uint64_t value_next;  /* a value must follow */
+    uint64_t window_bytes; /* of the next window */
 } JsonIndex;
 
 /* The kinds of bytes of a block, with a bit for each byte. */
@@ -62,6 +66,7 @@ JSON_INLINE void json_begin_index(JsonIndex *index, const uint8_t *at, const uin
     index->end = end;
     index->no_scalar = 1;
     index->value_next = 1;
+    index->window_bytes = JSON_FIRST_WINDOW_BYTES;
 }
 
 /* The escaped bytes: those with an odd number of backslashes in front of them. */
@@ -134,7 +139,7 @@ JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint6
 #define JSON_INDEX_WINDOW(look, between, lowest)                                                                \
     const uint8_t *end = index->end;                                                                            \
     const uint8_t *at = index->at;                                                                              \
-    const uint8_t *stop = end - at > JSON_WINDOW_BYTES ? at + JSON_WINDOW_BYTES : end;                          \
+    const uint8_t *stop = (uint64_t)(end - at) > index->window_bytes ? at + index->window_bytes : end;          \
     JsonIndex now = *index;                                                                                     \
     uint32_t *next = tape;                                                                                      \
     for (; at < stop; at += JSON_BLOCK_BYTES) {                                                                 \
@@ -159,6 +164,8 @@ JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint6
         JSON_WRITE_TOKENS(next, tokens, (uint32_t)(at - base), lowest)                                          \
     }                                                                                                           \
     now.at = at < now.end ? at : now.end;                                                                       \
+    now.window_bytes *= JSON_WINDOW_GROWTH;                                                                     \
+    if (now.window_bytes > JSON_WINDOW_BYTES) now.window_bytes = JSON_WINDOW_BYTES;                             \
     *index = now;                                                                                               \
     return (uint32_t)(next - tape);
 

@@ -1,7 +1,7 @@
 """The index with which JSON messages are read, against a byte-by-byte model, and cases at its limits.
 
-The reader handles 64 bytes at once, and windows of 1,024 bytes one after the other. Names are told apart by their first
-bytes.
+The reader handles 64 bytes at once, and windows one after the other: of 128 bytes, of 512, and then of 1,024. Names are
+told apart by their first bytes.
 """
 
 import json
@@ -226,7 +226,9 @@ def test_unwanted_values_are_checked_for_strings_brackets_and_order_only() -> No
 
 
 @pytest.mark.parametrize("fill", [b'"', b"\\\\", b'\\"', b"{", b"x"])
-@pytest.mark.parametrize("length", [*range(960, 1090, 7), 2000, 2048, 3100])
+@pytest.mark.parametrize(
+    "length", [*range(60, 190, 7), *range(570, 700, 7), *range(1600, 1730, 7), 1024, 2048, 3100]
+)
 def test_values_across_windows_are_read_as_a_whole(fill: bytes, length: int) -> None:
     """Long strings with quotes and backslashes, and nested containers, before the wanted value and in it."""
     inner = fill.decode() * (length // len(fill))
@@ -241,5 +243,6 @@ def test_values_across_windows_are_read_as_a_whole(fill: bytes, length: int) -> 
     assert values_of(message, (b"o", b"list", 0, b"k")) == [1]
     assert values_of(message, (b"o", b"list", 1, b"k")) == [2, inner.encode()]
     assert values_of(message, (b"o", 0, b"list", 0, b"fill")) == [inner.encode()]
-    for cut in (len(message) - 1, len(message) // 2, 1024, 1025):
+    last = len(message) - 1
+    for cut in {last, last // 2, *(min(at, last) for at in (128, 129, 640, 1024, 1664))}:
         assert not JsonExtractor().read(message[:cut], FieldSet([(b"missing",)]), FieldValues())
