@@ -88,14 +88,16 @@ cdef class MemberTree:
         cdef Member* member
         cdef Member* above
         cdef int32_t added = <int32_t>self.count
+        cdef uint32_t capacity
         if self.count == self.capacity:
-            if self.count >= MEMBERS_MAX:
+            if self.count == MEMBERS_MAX:
                 raise TooManyMembers()
-            grown = <Member*>realloc(self.members, (self.capacity * 2 + MEMBERS_MIN) * sizeof(Member))
+            capacity = min(self.capacity * 2 + MEMBERS_MIN, <uint32_t>MEMBERS_MAX)
+            grown = <Member*>realloc(self.members, capacity * sizeof(Member))
             if grown == NULL:
                 raise MemoryError()
             self.members = grown
-            self.capacity = self.capacity * 2 + MEMBERS_MIN
+            self.capacity = capacity
         member = &self.members[added]
         memset(member, 0, sizeof(Member))
         member.parent = parent
