@@ -139,6 +139,15 @@ cdef class MemberTree:
             self.enter(made)
         return made
 
+    cdef int32_t meet_nameless(self, int32_t parent) except -2:
+        """The entry for a member that no path names, which takes no part in deltas; -1: it needs none."""
+        cdef int32_t made
+        if self.mode == TREE_ALONG:
+            return -1
+        made = self.new_member(parent)
+        self.members[made].flags = FLAG_REPEATED
+        return made
+
     cdef int32_t meet_element(self, int32_t parent) except -2:
         """The entry for an element of an array, which has the directives of the array."""
         cdef int32_t made = self.new_member(parent)
@@ -247,7 +256,7 @@ cdef class MemberTree:
         self.table_mask = mask
         memset(self.table, 0xFF, (<uint64_t>mask + 1) * sizeof(int32_t))
         for each in range(1, <int32_t>self.count - 1):
-            if self.members[each].flags & FLAG_REPEATED or self.members[each].name == NULL:
+            if self.members[each].flags & FLAG_REPEATED:
                 continue
             at = self.members[each].hash
             while self.table[at & mask] >= 0:
