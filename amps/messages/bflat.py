@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.messages.bflat import BflatBuilder, BflatExtractor
+from amps._core.messages.bflat import BflatBuilder, BflatDocuments, BflatExtractor
 from amps.messages.base import MessageType
 
 
@@ -14,3 +14,6 @@ class BflatType(MessageType):
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> BflatBuilder:
         return BflatBuilder(paths)
+
+    def documents(self) -> BflatDocuments:
+        return BflatDocuments()

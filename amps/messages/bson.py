@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.messages.bson import BsonBuilder, BsonExtractor
+from amps._core.messages.bson import BsonBuilder, BsonDocuments, BsonExtractor
 from amps.messages.base import MessageType
 
 
@@ -14,3 +14,6 @@ class BsonType(MessageType):
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> BsonBuilder:
         return BsonBuilder(paths)
+
+    def documents(self) -> BsonDocuments:
+        return BsonDocuments()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from amps._core.messages.fix import FixBuilder, FixExtractor
+from amps._core.messages.fix import FixBuilder, FixDocuments, FixExtractor
 from amps.messages.base import MessageType
 from amps.messages.settings import TypeSettings
 
@@ -28,6 +28,9 @@ class NvfixType(MessageType):
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> FixBuilder:
         return FixBuilder(paths, self.settings.field_separator, self.numeric_tags)
+
+    def documents(self) -> FixDocuments:
+        return FixDocuments(self.settings.field_separator)
 
 
 class FixType(NvfixType):

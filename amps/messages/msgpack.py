@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.messages.msgpack import MsgpackBuilder, MsgpackExtractor
+from amps._core.messages.msgpack import MsgpackBuilder, MsgpackDocuments, MsgpackExtractor
 from amps.messages.base import MessageType
 
 
@@ -14,3 +14,6 @@ class MsgpackType(MessageType):
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> MsgpackBuilder:
         return MsgpackBuilder(paths)
+
+    def documents(self) -> MsgpackDocuments:
+        return MsgpackDocuments()

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef extern from "bflat_wire.h" nogil:
     int BFLAT_NULL, BFLAT_STRING, BFLAT_BINARY, BFLAT_INT8, BFLAT_INT16, BFLAT_INT32, BFLAT_INT64, BFLAT_DOUBLE
-    int BFLAT_DATETIME, BFLAT_LEB128
+    int BFLAT_DATETIME, BFLAT_LEB128, BFLAT_ARRAY
 
     ctypedef struct bflat_field:
         uint8_t type

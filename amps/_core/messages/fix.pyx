@@ -1,4 +1,5 @@
-"""FIX and NVFIX: reading fields, writing messages, merging."""
+"""FIX and NVFIX: reading fields, writing messages, merging, comparing."""
 
 include "fix_scan.pxi"
 include "fix_build.pxi"
+include "fix_documents.pxi"

@@ -1,4 +1,4 @@
-"""JSON: reading fields, writing messages, merging."""
+"""JSON: reading fields, writing messages, merging, comparing."""
 
 include "json_scan.pxi"
 include "json_build.pxi"

@@ -31,7 +31,7 @@ cdef enum MemberMark:
 
 
 cdef enum MemberFlag:
-    FLAG_REPEATED = 1              # another member of this name counts, or is the head of their array
+    FLAG_REPEATED = 1              # another member of this name counts or is the head of their array; or it has no name
     FLAG_ADDED = 2                 # it has no twin, and is appended
     FLAG_GROUP_VALUE = 4           # of a head: one of the others is not NULL
     FLAG_HAS_VALUE = 8             # of an object: there is a value below it
@@ -96,6 +96,7 @@ cdef class MemberTree:
     cdef int start(self, TreeMode mode, MemberTree along, FieldSet selected, int32_t root) except -1
     cdef int32_t new_member(self, int32_t parent) except -2
     cdef int32_t meet_name(self, int32_t parent, const uint8_t* name, uint32_t length) except -2
+    cdef int32_t meet_nameless(self, int32_t parent) except -2
     cdef int32_t meet_element(self, int32_t parent) except -2
     cdef int32_t find(self, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil
     cdef bint is_null(self, int32_t member) noexcept nogil

@@ -88,14 +88,16 @@ cdef class MemberTree:
         cdef Member* member
         cdef Member* above
         cdef int32_t added = <int32_t>self.count
+        cdef uint32_t capacity
         if self.count == self.capacity:
-            if self.count >= MEMBERS_MAX:
+            if self.count == MEMBERS_MAX:
                 raise TooManyMembers()
-            grown = <Member*>realloc(self.members, (self.capacity * 2 + MEMBERS_MIN) * sizeof(Member))
+            capacity = min(self.capacity * 2 + MEMBERS_MIN, <uint32_t>MEMBERS_MAX)
+            grown = <Member*>realloc(self.members, capacity * sizeof(Member))
             if grown == NULL:
                 raise MemoryError()
             self.members = grown
-            self.capacity = self.capacity * 2 + MEMBERS_MIN
+            self.capacity = capacity
         member = &self.members[added]
         memset(member, 0, sizeof(Member))
         member.parent = parent
@@ -135,6 +137,15 @@ cdef class MemberTree:
             self.members[parent].names |= <uint64_t>1 << name_bit(look)
             self.members[parent].other_names |= <uint64_t>1 << name_other_bit(look)
             self.enter(made)
+        return made
+
+    cdef int32_t meet_nameless(self, int32_t parent) except -2:
+        """The entry for a member that no path names, which takes no part in deltas; -1: it needs none."""
+        cdef int32_t made
+        if self.mode == TREE_ALONG:
+            return -1
+        made = self.new_member(parent)
+        self.members[made].flags = FLAG_REPEATED
         return made
 
     cdef int32_t meet_element(self, int32_t parent) except -2:
@@ -245,7 +256,7 @@ cdef class MemberTree:
         self.table_mask = mask
         memset(self.table, 0xFF, (<uint64_t>mask + 1) * sizeof(int32_t))
         for each in range(1, <int32_t>self.count - 1):
-            if self.members[each].flags & FLAG_REPEATED or self.members[each].name == NULL:
+            if self.members[each].flags & FLAG_REPEATED:
                 continue
             at = self.members[each].hash
             while self.table[at & mask] >= 0:
