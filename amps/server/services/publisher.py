@@ -42,6 +42,7 @@ from amps.server.records import (
 from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
 from amps.server.shared.filters import FilterCompiler
+from amps.server.shared.sow_topics import make_sow_rules
 from amps.server.shared.spill_files import write_spill
 from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher
@@ -94,8 +95,9 @@ class Publisher:
         self._index = index
         has_journal = config.transaction_log is not None
         matcher = TopicMatcher(config)
+        types = make_message_types(config.message_types.values())
         self.evaluations = EvaluationContexts(
-            make_message_types(config.message_types.values()),
+            types,
             config.name,
             config.group,
             log,
@@ -103,7 +105,12 @@ class Publisher:
         )
         self.filters = FilterCompiler(config.functions)
         self._topics = make_topic_table(
-            matcher, has_journal, self.evaluations.of_type, self.filters, queue_topics(config)
+            matcher,
+            has_journal,
+            self.evaluations.of_type,
+            self.filters,
+            queue_topics(config),
+            make_sow_rules(config, types),
         )
         self._core = CoreLink(runtime, index, has_journal, self._schedule)
         self._wake_up = runtime.transport_wake_ups[index]
