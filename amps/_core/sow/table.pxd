@@ -146,8 +146,8 @@ cdef class TopicState:
     cdef int note_removed(self, uint32_t number, uint64_t txid) except -1
     cdef bint drop_removed(self, uint64_t floor_txid, uint64_t log_txid) except -1
     cdef bint compact(self, uint64_t bytes_max) except -1
-    cdef int _take(self, RecordHeader* record, uint64_t place) except -1
-    cdef int take_record(self, RecordHeader* record) except -1
+    cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place) except -1
+    cdef int take_record(self, const RecordHeader* record, uint64_t key) except -1
 
 
 cdef bint is_value(const RecordHeader* record) noexcept nogil

@@ -289,7 +289,7 @@ cdef class TopicState:
                 if not dead:
                     values.slabs[number].live += length
                     values.live_bytes += length
-                    self._take(record, PLACE_IN_FILE | (number * values.bytes_of_slab + values.slabs[number].used))
+                    self._take(record, key_of(record), PLACE_IN_FILE | (number * values.bytes_of_slab + values.slabs[number].used))
                 values.slabs[number].used += length
         for number in range(count):
             if values.slabs[number].state == SLAB_FULL:
@@ -308,14 +308,13 @@ cdef class TopicState:
             (<uint64_t*>(values.slab_data(newest - 1) + values.slabs[newest - 1].used))[0] = 0
         return self.table.header.live
 
-    cdef int _take(self, RecordHeader* record, uint64_t place) except -1:
+    cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place) except -1:
         """Let a record at a place be the newest of its key, unless the key has a newer one."""
         cdef uint32_t number
         cdef uint64_t before
         cdef KeySlot* slot
         cdef TableHeader* header = self.table.header
         cdef bint removal = is_removal(record)
-        cdef uint64_t key = key_of(record)
         if key == 0:
             return 0
         number = self.table.find(key)
@@ -344,15 +343,15 @@ cdef class TopicState:
             self.values.release(before)
         return 0
 
-    cdef int take_record(self, RecordHeader* record) except -1:
-        """Take a record of the journal that a start reads: a value, or the removal of keys."""
+    cdef int take_record(self, const RecordHeader* record, uint64_t key) except -1:
+        """Take a record of the journal that a start reads: the value of a key, or the removal of keys."""
         cdef const RemovedKey* keys
         cdef uint32_t count = 0
         cdef uint32_t at
         cdef uint32_t number
         cdef KeySlot* slot
         if is_value(record):
-            return self._take(record, record.position)
+            return self._take(record, key, record.position)
         keys = removed_keys(record, &count)
         for at in range(count):
             number = self.table.find(keys[at].key)

@@ -122,7 +122,8 @@ class CoreStates:
                 descriptor, 0, VALUE_FILE_HEADER_BYTES + config.initial_slab_count * slab_bytes(config.slab_size_bytes)
             )
         state = TopicState(KeyTable(keys.view, keys.make_room), values, expires(config))
-        return _Topic(config, SowTopic(state, documents_of(kind)), path, descriptor, used_file)
+        sow = SowTopic(state, key_maker(config, kind), not config.keys, documents_of(kind))
+        return _Topic(config, sow, path, descriptor, used_file)
 
     # --- the start ------------------------------------------------------------------------------------------
 

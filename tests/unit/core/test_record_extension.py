@@ -24,8 +24,8 @@ from tests.support.records import (
     EXPIRY,
     KIND_NAME,
     PATH,
-    PREVIOUS,
     SOURCE,
+    STATE,
     RecordParts,
     element,
 )
@@ -52,7 +52,7 @@ def written(directory: Path, *records: RecordParts) -> Path:
 def test_every_element_is_read(tmp_path: Path) -> None:
     names = [(11, b"east", 2), (12, b"west\neast", 3), (13, b"anna", 1)]
     area = (
-        element(PREVIOUS, 4096)
+        element(STATE, 99, 4096, 1)
         + element(60_000)
         + element(SOURCE, 11, 77)
         + element(EXPIRY, 5 * SECOND_NS)
