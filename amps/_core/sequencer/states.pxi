@@ -376,12 +376,14 @@ cdef bint expire(Sequencer core, SowTopic sow) except -1:
     return worked
 
 
-cdef int replay_record(SowTopic sow, const RecordHeader* record) except -1:
+cdef uint64_t key_of_record(SowTopic sow, const RecordHeader* record) except? 0:
+    """The key of a record in the log, by the current definition; 0: it has none, or is a removal."""
     cdef const RecordState* about = record_state(record)
-    if is_removal(record) or (about != NULL and about.definition == sow.keys.definition):
-        return sow.state.take_record(record, 0 if about == NULL else about.key)
-    key = sow.make_key(record)
-    return sow.state.take_record(record, key) if key else 0
+    if is_removal(record):
+        return 0
+    if about != NULL and about.definition == sow.keys.definition:
+        return about.key
+    return sow.make_key(record)
 
 
 def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
@@ -399,6 +401,75 @@ def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
         if is_value(record) or is_removal(record):
             sow = topic_of(cursor.file, record.topic_id)
             if sow is not None:
-                replay_record(<SowTopic?>sow, record)
+                (<SowTopic?>sow).state.take_record(record, key_of_record(<SowTopic>sow, record))
         skip_record(cursor, record)
     return cursor.position >= limit
+
+
+@cython.final
+cdef class CarryOver:
+    """Carries the values of SOW topics over that are in journals which will be removed, in small steps.
+
+    First the records of these journals are read, oldest first, to find the value of each key at the position where the
+    log will begin. Then the values of all slots that are there are copied. It begins when no reader is before that
+    position any more.
+    """
+
+    cdef Sequencer core
+    cdef LogCursor cursor
+    cdef readonly uint64_t limit   # log position at which the log will begin
+    cdef readonly uint64_t txid    # of the first record there
+    cdef list topics
+    cdef uint32_t slot             # next one of the first topic
+    cdef bint reading
+    cdef bint begun
+
+    def __init__(self, Sequencer core not None, LogCursor cursor not None, uint64_t limit, uint64_t txid):
+        """cursor: at the beginning of the log; its resolver returns SowTopics, or None."""
+        cdef SowTopic sow
+        self.core = core
+        self.cursor = cursor
+        self.limit = limit
+        self.txid = txid
+        self.topics = [sow for sow in core.sow_topics if sow.state.recorded]
+        self.slot = 0
+        self.reading = True
+        self.begun = False
+        for sow in self.topics:
+            sow.state.begin_carrying(limit, txid)
+
+    def step(self, ControlPage control not None, uint64_t bytes_max, uint32_t slots_max):
+        """Go on. True: all is copied. Raises StateMemoryFull, LogDamaged."""
+        cdef const RecordHeader* record
+        cdef SowTopic sow
+        cdef uint64_t begin = self.cursor.position
+        cdef uint32_t end
+        if not self.begun:
+            if control.state_floor(self.core.published_txid) < self.txid:
+                return False
+            self.begun = True
+        if self.reading:
+            begin_reading(self.cursor)
+            while self.cursor.position - begin < bytes_max:
+                record = next_record(self.cursor, self.limit)
+                if record == NULL:
+                    self.reading = False
+                    return False
+                if is_value(record) or is_removal(record):
+                    found = topic_of(self.cursor.file, record.topic_id)
+                    if found is not None:
+                        sow = <SowTopic?>found
+                        sow.state.note_base(record, key_of_record(sow, record))
+                skip_record(self.cursor, record)
+            return False
+        if not self.topics:
+            return True
+        sow = <SowTopic>self.topics[0]
+        end = <uint32_t>min(sow.state.table.header.slots_used, <uint64_t>self.slot + slots_max)
+        while self.slot < end:
+            sow.state.carry(self.core.places, self.slot)
+            self.slot += 1
+        if self.slot >= sow.state.table.header.slots_used:
+            del self.topics[0]
+            self.slot = 0
+        return False

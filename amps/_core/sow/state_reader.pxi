@@ -48,6 +48,15 @@ cdef class StateReader:
             else:
                 state = record_state(record)
                 place = state.previous if state != NULL else 0
+            # A topic in the log: what was before the log is the base. The record of any other link is still there.
+            if self.table.header.begin_txid != NEVER and (
+                place & PLACE_IN_FILE or place < self.table.header.begin_position
+            ):
+                place = slot.base
+                if place == 0:
+                    return NULL
+                record = self.at(place)
+                break
             if place == 0:
                 return NULL
             record = self.at(place)

@@ -451,7 +451,7 @@ def test_the_longest_name(tmp_path: Path, length: int, sound: bool) -> None:
 
 
 def test_unknown_tags_are_accepted_any_number_of_times(tmp_path: Path) -> None:
-    area = struct.pack("<HH3s", 0, 3, b"abc") * 2 + element(7) * 2 + element(EXPIRY, 5)
+    area = struct.pack("<HH3s", 0, 3, b"abc") * 2 + element(8) * 2 + element(EXPIRY, 5)
     (entry,) = entries_of(written(tmp_path, RecordParts(b"x", publisher_id=5, extension=area)))
     assert (entry.expiry_ns, entry.payload) == (5, b"x")
 
