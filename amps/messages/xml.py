@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.messages.xml import XmlBuilder, XmlExtractor
+from amps._core.messages.xml import XmlBuilder, XmlDocuments, XmlExtractor
 from amps.messages.base import MessageType
 
 
@@ -14,3 +14,6 @@ class XmlType(MessageType):
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> XmlBuilder:
         return XmlBuilder(paths)
+
+    def documents(self) -> XmlDocuments:
+        return XmlDocuments()
