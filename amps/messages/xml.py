@@ -9,6 +9,9 @@ from amps.messages.base import MessageType
 class XmlType(MessageType):
     """The module xml."""
 
+    has_deltas = True
+    has_select_lists = True
+
     def extractor(self) -> XmlExtractor:
         return XmlExtractor()
 

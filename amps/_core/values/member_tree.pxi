@@ -165,9 +165,9 @@ cdef class MemberTree:
         cdef Member* above
         for each in range(<int32_t>self.count - 1, 0, -1):
             member = &self.members[each]
-            if member.kind == MEMBER_OBJECT and not member.flags & FLAG_HAS_VALUE:
+            if member.kind == MEMBER_OBJECT and not member.flags & FLAG_HAS_VALUE and not self.empty_counts:
                 member.kind = MEMBER_NULL
-            if member.kind != MEMBER_NULL and (self.repeats or not member.flags & FLAG_REPEATED):
+            if member.kind != MEMBER_NULL and (member.head >= 0 or not member.flags & FLAG_REPEATED):
                 self.members[member.parent].flags |= FLAG_HAS_VALUE
                 if member.head >= 0:
                     self.members[member.head].flags |= FLAG_GROUP_VALUE
@@ -175,10 +175,9 @@ cdef class MemberTree:
             member = &self.members[each]
             above = &self.members[member.parent]
             if self.is_null(each if member.head < 0 else member.head) or (
-                member.flags & FLAG_REPEATED and not self.repeats
+                member.flags & FLAG_REPEATED and member.head < 0
             ):
-                member.mark = MARK_REMOVE
-                above.removed += 1
+                mark_removed(self, each)
                 above.mark = MARK_EDIT
             elif member.mark == MARK_EDIT:
                 if is_object(self, each):
