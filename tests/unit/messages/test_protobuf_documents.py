@@ -177,10 +177,12 @@ def alone(message: Message, name: str) -> bytes:
     field = message.DESCRIPTOR.fields_by_name[name]
     if repeated(field):
         getattr(made, name).MergeFrom(value)
+    elif not message.HasField(name):
+        pass
     elif field.message_type is not None:
         getattr(made, name).CopyFrom(value)
         getattr(made, name).SetInParent()
-    elif message.HasField(name):
+    else:
         setattr(made, name, value)
     return packed(made)
 
