@@ -175,6 +175,9 @@ cdef class Documents:
     cdef const uint8_t* cursor     # everything in front of it, in the tree that is edited, is written
     cdef uint8_t separator         # between two members; 0 = none
     cdef bint adds_null            # members that are added are written as NULL
+    cdef ByteBuffer result         # of the methods for Python
+
+    cdef ByteBuffer emptied(self)
 
     # For users.
     cdef bint merge(
