@@ -99,10 +99,16 @@ cdef class MemberTree:
             self.members = grown
             self.capacity = capacity
         member = &self.members[added]
-        memset(member, 0, sizeof(Member))
+        # Field by field, which is faster than any function that fills memory.
+        member.begin = member.value = member.end = member.before = NULL
+        member.content = member.last_end = member.name = NULL
+        member.name_length = member.hash = 0
         member.parent = parent
         member.first_child = member.last_child = member.next = -1
         member.guide = member.twin = member.same = member.last_same = member.head = -1
+        member.count = member.place = member.removed = member.added = 0
+        member.names = member.other_names = 0
+        member.kind = member.mark = member.flags = 0
         if parent >= 0:
             above = &self.members[parent]
             member.before = above.last_end
