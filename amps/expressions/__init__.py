@@ -11,6 +11,7 @@ raises another exception from this package.
 """
 
 from amps.expressions.checks import Usage
+from amps.expressions.compiler import CURRENT, PREVIOUS
 from amps.expressions.constructors import FieldConstructor, Hint, parse_field_constructor
 from amps.expressions.errors import ExpressionError
 from amps.expressions.expression import Expression, compile_expression, parse_field
@@ -18,6 +19,8 @@ from amps.expressions.functions import SHIPPED, Functions, name_of_own
 from amps.expressions.projection import Projection
 
 __all__ = [
+    "CURRENT",
+    "PREVIOUS",
     "SHIPPED",
     "Expression",
     "ExpressionError",

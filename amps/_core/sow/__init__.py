@@ -14,5 +14,5 @@ Invariants
 - Key 0 means "no key". No message has it.
 - A message that cannot be read has no key and no computed fields. It is refused, never stored in part.
 
-Imports `values`.
+Imports `values` and `expressions`.
 """
