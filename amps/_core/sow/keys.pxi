@@ -6,6 +6,9 @@
 # missing field, NULL, an object and an empty text all count as the empty text, so that no live message is refused (D4).
 # A key that a publisher provides is the only text of its identity.
 #
+# The work for one message is bounded (values/evaluation_budget.pxi), so keys are not made while another message is
+# evaluated.
+#
 # The identity is put together in a buffer, because the hash is that of `values/identity.pxi`, in one piece. Keys are
 # stored in journals and compared by other instances: a change of any of this would separate records from their keys.
 

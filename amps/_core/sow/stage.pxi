@@ -195,5 +195,6 @@ cdef class FieldStage:
         if previous is not None:
             stored_data = &stored[0] if stored.shape[0] else <const uint8_t*>b""
         if not self.run(data, <uint64_t>view.shape[0], stored_data, <uint64_t>stored.shape[0], output):
+            assert output.length == 0  # nothing is appended
             return None
         return (<const char*>output.data)[:output.length] if output.length else b""

@@ -103,3 +103,24 @@ def test_a_message_that_takes_too_much_memory_is_refused() -> None:
     assert stage.apply(b'{"a":"0123456789"}') is None
     assert (stage.unreadable, stage.exhausted) == (0, 1)
     assert stage.apply(b'{"a":""}') == b'{"a":null}'
+
+
+def test_a_message_that_takes_too_much_time_is_refused() -> None:
+    """The work for one message is bounded: comparing two long arrays would take seconds."""
+    stage = FieldStage([parse_field_constructor("IF(/a = /b, 1, 2) AS /c")], TYPES["json"])
+    ones, twos = b",".join([b"1"] * 40_000), b",".join([b"2"] * 40_000)
+    assert stage.apply(b'{"a":[%s],"b":[%s]}' % (ones, twos)) is None
+    assert (stage.unreadable, stage.exhausted) == (0, 1)
+    assert stage.apply(b'{"a":[1],"b":[2]}') == b'{"a":[1],"b":[2],"c":2}'
+
+
+def test_a_key_that_takes_too_much_time_is_none() -> None:
+    """Each level is read as a value and as the first element of itself: the work doubles with each."""
+    paths: list[tuple[bytes | int, ...]] = [()]
+    for _ in range(12):
+        paths = [path + step for path in paths for step in ((b"a",), (b"a", 0))]
+    maker = KeyMaker(b"t", [(*path, b"z") for path in paths], TYPES["json"].extractor())
+    inner = b'{"y":"' + b"x," * 500_000 + b'","z":1}'
+    assert maker.key(b'{"a":' * 12 + inner + b"}" * 12) == 0
+    assert maker.unreadable == 1
+    assert maker.key(b'{"a":' * 12 + b'{"z":1}' + b"}" * 12) != 0
