@@ -27,6 +27,8 @@ from perf.scenarios.replay import Replay
 from perf.scenarios.replicate_catch_up import ReplicateCatchUp
 from perf.scenarios.replicate_persist import ReplicatePersist
 from perf.scenarios.replicate_queue import ReplicateQueue
+from perf.scenarios.sow_query import SowQuery
+from perf.scenarios.sow_update import Delta, SowUpdate
 from perf.scenarios.spark_read import SparkReadScenario
 
 SCENARIOS: dict[str, Scenario[Any]] = {
@@ -55,6 +57,9 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         ReplicatePersist(),
         ReplicateQueue(),
         ReplicateCatchUp(),
+        SowUpdate(),
+        SowQuery(),
+        Delta(),
         SparkReadScenario(),
         ClientPublish(),
         ClientLive(),

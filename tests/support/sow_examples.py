@@ -397,7 +397,7 @@ def a_replaced_subscription_gets_the_difference() -> None:
 
 @example
 def the_state_of_each_transaction_is_known() -> None:
-    """design.md §5: a snapshot at a transaction contains exactly what happened before it."""
+    """A snapshot at a transaction contains exactly what happened before it."""
     model = topic()
     (first,) = model.publish('{"id":1,"a":1}')
     model.now_s = 10.0
