@@ -15,7 +15,7 @@ from itertools import islice
 import orjson
 
 from perf.load import FIRST_NUMBER
-from perf.orders.lines import OrderLines, is_found
+from perf.orders.lines import Document, OrderLines, is_found
 from perf.orders.records import symbol
 from perf.peers.nats import NatsJetStream, count_puback
 from perf.peers.state_server import PIPELINED, Asking, StateServer, lane_of
@@ -26,7 +26,7 @@ STREAM = "KV_bench"
 CHUNK = 1000
 PULL_BATCH = 10_000
 START_LIMIT_S = 300.0
-DELIVERED = re.compile(rb"MSG _INBOX\.scan 7 \S+ (\d+)\r\n")
+DELIVERED = re.compile(rb"MSG \S+ 7 (?:\S+ )?(\d+)\r\n")
 
 
 def subject(key: bytes) -> bytes:
@@ -131,10 +131,10 @@ class NatsKeyValue(StateServer, NatsJetStream):
     def scan(self, expected: int) -> int:
         return sum(is_found(document) for document in self._documents())
 
-    def _documents(self) -> Iterator[dict[str, object]]:
+    def _documents(self) -> Iterator[Document]:
         """Everything, through a pull consumer without acknowledgements that always has two requests open."""
         with self.open() as sock:
-            config = {"deliver_policy": "last_per_subject", "filter_subject": "$KV.bench.*.>", "ack_policy": "none"}
+            config = {"deliver_policy": "all", "filter_subject": "$KV.bench.*.>", "ack_policy": "none"}
             asked = {"stream_name": STREAM, "config": {**config, "inactive_threshold": 10**12}}
             created = self.request(sock, f"$JS.API.CONSUMER.CREATE.{STREAM}", asked)
             total = int(str(created["num_pending"]))

@@ -20,7 +20,7 @@ import hiredis
 import orjson
 
 from perf.load import FIRST_NUMBER
-from perf.orders.lines import SCAN_PRICE_LIMIT, OrderLines, is_found
+from perf.orders.lines import SCAN_PRICE_LIMIT, Document, OrderLines, is_found
 from perf.orders.records import CURRENCY, QUANTITY_LEAST, QUANTITY_MOST, REGION, STATUSES, symbol
 from perf.peers.redis import RedisEverySecond, encode
 from perf.peers.state_server import PIPELINED, Asking, StateServer, lane_of
@@ -95,8 +95,8 @@ class RedisState(StateServer, RedisEverySecond):
                     raise
                 time.sleep(0.01)
 
-    def rewrite(self) -> None:
-        """Write the append-only file anew, as it would be from time to time."""
+    def condense(self) -> None:
+        """Write the append-only file anew."""
         self._conversation.ask(b"BGREWRITEAOF")
         while b"aof_rewrite_in_progress:1" in self._conversation.ask(b"INFO", b"persistence"):
             time.sleep(0.1)
@@ -155,7 +155,7 @@ class RedisState(StateServer, RedisEverySecond):
     def scan(self, expected: int) -> int:
         return sum(is_found(document) for document in self._documents())
 
-    def _documents(self) -> Iterator[dict[str, object]]:
+    def _documents(self) -> Iterator[Document]:
         cursor, ask = b"0", self._conversation.ask
         while True:
             cursor, keys = ask(b"SCAN", cursor, b"MATCH", b"s:*", b"COUNT", b"%d" % SCAN_COUNT)
@@ -202,7 +202,7 @@ class RedisHashAlways(RedisHash):
     fsync = "always"
 
 
-def change_of(template: bytes) -> dict[str, object]:
+def change_of(template: bytes) -> Document:
     """The fields of a change without those of its key."""
     return {name: value for name, value in json.loads(template).items() if name != "id"}
 
@@ -214,7 +214,7 @@ def read(word: bytes) -> object:
         return word.decode()
 
 
-def words_of(document: dict[str, object], above: str = "") -> list[bytes]:
+def words_of(document: Document, above: str = "") -> list[bytes]:
     """Names and values for HSET."""
     words: list[bytes] = []
     for name, value in document.items():
@@ -223,6 +223,22 @@ def words_of(document: dict[str, object], above: str = "") -> list[bytes]:
         else:
             words += [f"{above}{name}".encode(), value.encode() if isinstance(value, str) else orjson.dumps(value)]
     return words
+
+
+class PairCounter:
+    """Counts pairs of replies."""
+
+    def __init__(self) -> None:
+        self._odd = 0
+
+    def __call__(self, received: memoryview) -> int:
+        pairs, self._odd = divmod(count_replies(received) + self._odd, 2)
+        return pairs
+
+
+def indexed_fields(order: Document) -> Document:
+    fields = {name: order[name] for name in ("symbol", "status", "currency", "price", "quantity")}
+    return {**fields, "region": order["account"]["region"]}
 
 
 class RedisSearch(RedisState):
@@ -242,13 +258,17 @@ class RedisSearch(RedisState):
         self._conversation.ask(b"FT.CREATE", b"orders", b"NOOFFSETS", b"NOFREQS", b"SCHEMA", *schema.split())
         super().load_orders(orders)
 
-    def write_command(self, record: bytes) -> list[bytes]:
-        return [b"HSET", key_of(KEY), b"document", record]
+    def lane(self, templates: Sequence[bytes], numbers: Numbers, version: int, number: int) -> Lane:
+        """An order is stored, and then added to the index."""
+        commands = []
+        for template in templates:
+            order = json.loads(template)
+            store = [b"HSET", key_of(KEY), b"document", template, *words_of(indexed_fields(order))]
+            commands.append(encode(*store) + encode(b"FT.ADDHASH", b"orders", key_of(KEY), b"1.0", b"REPLACE"))
+        return lane_of(connect(self.port), commands, numbers, version, PairCounter(), self.window)
 
     def order_commands(self, number: int, document: bytes, symbol_number: int) -> Iterable[list[bytes]]:
-        order = orjson.loads(document)
-        fields = {name: order[name] for name in ("symbol", "status", "currency", "price", "quantity")}
-        fields["region"] = order["account"]["region"]
+        fields = indexed_fields(orjson.loads(document))
         yield [b"HSET", key_of(number), b"document", document, *words_of(fields)]
         yield [b"FT.ADDHASH", b"orders", key_of(number), b"1.0", b"REPLACE"]
 

@@ -27,6 +27,7 @@ from perf.scenarios.replay import Replay
 from perf.scenarios.replicate_catch_up import ReplicateCatchUp
 from perf.scenarios.replicate_persist import ReplicatePersist
 from perf.scenarios.replicate_queue import ReplicateQueue
+from perf.scenarios.sow_depth import SowDepth
 from perf.scenarios.sow_query import SowQuery
 from perf.scenarios.sow_update import Delta, SowUpdate
 from perf.scenarios.spark_read import SparkReadScenario
@@ -59,6 +60,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         ReplicateCatchUp(),
         SowUpdate(),
         SowQuery(),
+        SowDepth(),
         Delta(),
         SparkReadScenario(),
         ClientPublish(),
