@@ -54,13 +54,13 @@ class SowUpdate(SowScenario):
         state.writes(templates, key_numbers(WARM_UP_KEYS), 0)(limit_s)
         numbers = key_numbers(settings.messages or DEFAULT_KEYS)
         inserted, insert_s = timed(state.writes(templates, numbers, 1), limit_s)
+        check_count(state, max(inserted, WARM_UP_KEYS))
         numbers = shuffled(numbers[:inserted], seed=1)
         updates = state.writes(templates, numbers, 2)
         cpu_before, load_before = state.cpu(), time.process_time()
         updated, update_s = timed(updates, limit_s)
         cpu, load_cpu_s = state.cpu().since(cpu_before), time.process_time() - load_before
-        check_count(state, max(inserted, WARM_UP_KEYS))
-        if updated == inserted:
+        if updated == len(numbers):
             check_values(state, numbers, "version", 2)
         return Measurement(
             {
