@@ -35,7 +35,7 @@ class EmbeddedState(State):
     """A library with an open database."""
 
     is_in_this_process = True
-    batch = 1_000
+    batch = 10_000
 
     def cpu(self) -> CpuTime:
         return CpuTime({"library and application": time.process_time()})
@@ -175,7 +175,7 @@ class LmdbState(EmbeddedState):
 
 class Lmdb(EmbeddedPeer):
     name = "lmdb"
-    title = "LMDB, embedded (synced, 1,000 per transaction)"
+    title = "LMDB, embedded (synced, 10,000 per transaction)"
     distribution = "lmdb"
 
     @contextlib.contextmanager
@@ -189,5 +189,5 @@ class Lmdb(EmbeddedPeer):
 
 class LmdbUnsynced(Lmdb):
     name = "lmdb-unsynced"
-    title = "LMDB, embedded (sync=False, 1,000 per transaction)"
+    title = "LMDB, embedded (sync=False, 10,000 per transaction)"
     synced = False

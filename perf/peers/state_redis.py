@@ -251,7 +251,8 @@ class RedisSearch(RedisState):
         return "" if SEARCH_MODULE.exists() else "RediSearch is not installed: apt-get install redis-redisearch"
 
     def command(self) -> list[str]:
-        return [*super().command(), "--loadmodule", str(SEARCH_MODULE), "MAXEXPANSIONS", "100000"]
+        limits = ("MAXEXPANSIONS", "100000", "MAXDOCTABLESIZE", "4000000", "TIMEOUT", "60000")
+        return [*super().command(), "--loadmodule", str(SEARCH_MODULE), *limits]
 
     def load_orders(self, orders: OrderLines) -> None:
         schema = b"symbol TAG status TAG region TAG currency TAG price NUMERIC quantity NUMERIC"

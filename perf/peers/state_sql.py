@@ -107,7 +107,7 @@ class SqliteThreadState(SqliteState):
 
 class Sqlite(EmbeddedPeer):
     name = "sqlite"
-    title = "SQLite, embedded (WAL, synchronous=FULL, 1,000 per transaction)"
+    title = "SQLite, embedded (WAL, synchronous=FULL, 10,000 per transaction)"
     distribution = "sqlite"
 
     def version(self) -> str:
@@ -124,12 +124,12 @@ class Sqlite(EmbeddedPeer):
 
 class SqliteUnsynced(Sqlite):
     name = "sqlite-unsynced"
-    title = "SQLite, embedded (WAL, synchronous=NORMAL, 1,000 per transaction)"
+    title = "SQLite, embedded (WAL, synchronous=NORMAL, 10,000 per transaction)"
     synced = False
 
 
 class DuckDbState(EmbeddedState):
-    batch = 10_000
+    batch = 100_000
     columns = ""
 
     def __init__(self, connection: Any) -> None:
@@ -160,18 +160,18 @@ class DuckDbState(EmbeddedState):
         )
 
     def value(self, number: int) -> bytes | None:
-        row = self._execute("SELECT document FROM state WHERE id = ?", [number]).fetchone()
-        return row and row[0].encode()
+        rows = self._execute("SELECT document FROM state WHERE id = ?", [number]).fetchall()
+        return rows[0][0].encode() if rows else None
 
     def count(self) -> int:
-        return int(self._execute("SELECT count(*) FROM state").fetchone()[0])
+        return int(self._execute("SELECT count(*) FROM state").fetchall()[0][0])
 
     def store_orders(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         self.store(self.prepared([(number, document) for number, _, document in rows]))
 
     def by_number(self, numbers: Numbers, symbols: Sequence[int]) -> int:
         query = "SELECT document FROM state WHERE id = ?"
-        return sum(self._execute(query, [number]).fetchone() is not None for number in numbers.tolist())
+        return sum(len(self._execute(query, [number]).fetchall()) for number in numbers.tolist())
 
     def by_symbol(self, symbols: Sequence[int], expected: int) -> int:
         query = f"SELECT document FROM state WHERE {self.field('symbol')} = ?"
@@ -209,7 +209,7 @@ class DuckDbColumnsState(DuckDbState):
 
 class DuckDb(EmbeddedPeer):
     name = "duckdb"
-    title = "DuckDB, embedded (synced, 10,000 per transaction)"
+    title = "DuckDB, embedded (synced, 100,000 per transaction)"
     distribution = "duckdb"
     state: type[DuckDbState] = DuckDbState
 
