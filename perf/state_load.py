@@ -18,7 +18,10 @@ KEY = b"%010d" % FIRST_NUMBER
 VERSION = b"2000000000"
 SEQUENCE = b"3000000000"
 """Stands for a number that rises from message to message."""
+GROUP = b"4000000000"
+"""Stands for the number of a group of records."""
 FIRST_VERSION = int(VERSION)
+FIRST_GROUP = int(GROUP)
 VARIANTS = 64
 RECORD_BYTES = 256
 
@@ -56,8 +59,14 @@ OTHER_ORDERS = [
 """Orders that no query finds; they are updated while queries run."""
 
 
-def keyed_load(templates: Sequence[bytes], numbers: Numbers, version: int) -> Load:
-    """A message for each of the keys, in this order."""
+GROUPED_RECORDS = [record.replace(b'"pad":"', b'"group":"%s","pad":"' % GROUP) for record in records(232)]
+"""Records that belong to a group."""
+
+
+def keyed_load(
+    templates: Sequence[bytes], numbers: Numbers, version: int, groups: Numbers | None = None
+) -> Load:
+    """A message for each of the keys, in this order. `groups`: the group of each."""
     variants = np.frombuffer(b"".join(templates), dtype=np.uint8).reshape(len(templates), -1)
     rows = np.empty((len(numbers), variants.shape[1]), dtype=np.uint8)
     for start in range(0, len(numbers), len(variants)):
@@ -69,6 +78,8 @@ def keyed_load(templates: Sequence[bytes], numbers: Numbers, version: int) -> Lo
         write_digits(rows, column, np.full(len(numbers), FIRST_VERSION + version, dtype=np.int64))
     for column in places(templates[0], SEQUENCE):
         write_digits(rows, column, np.arange(FIRST_NUMBER, FIRST_NUMBER + len(numbers), dtype=np.int64))
+    for column in places(templates[0], GROUP) if groups is not None else ():
+        write_digits(rows, column, groups)
     return Load(rows.reshape(-1).data, rows.shape[1], len(numbers))
 
 

@@ -52,9 +52,12 @@ class AmpsState(StateServer, AmpsPeer):
         return AmpsPeer.open(self)
 
     def lane(self, templates: Sequence[bytes], numbers: Numbers, version: int, number: int) -> Lane:
+        return lane_of(self.open(), self.commands(templates), numbers, version, AckCounter(), self.window)
+
+    def commands(self, templates: Sequence[bytes]) -> list[bytes]:
+        """Publishes of these records, to their topic."""
         topic = ORDERS if b'"id"' in templates[0] else TOPIC
-        commands = [publish("p", topic, record) for record in templates]
-        return lane_of(self.open(), commands, numbers, version, AckCounter(), self.window)
+        return [publish("p", topic, record) for record in templates]
 
     def delta_lane(self, templates: Sequence[bytes], numbers: Numbers, version: int, number: int) -> Lane:
         commands = [publish("delta_publish", ORDERS, record) for record in templates]

@@ -228,12 +228,14 @@ def words_of(document: Document, above: str = "") -> list[bytes]:
 class PairCounter:
     """Counts pairs of replies."""
 
+    together = 2
+
     def __init__(self) -> None:
         self._odd = 0
 
     def __call__(self, received: memoryview) -> int:
-        pairs, self._odd = divmod(count_replies(received) + self._odd, 2)
-        return pairs
+        whole, self._odd = divmod(count_replies(received) + self._odd, self.together)
+        return whole
 
 
 def indexed_fields(order: Document) -> Document:

@@ -77,8 +77,10 @@ def lane_of(
     version: int,
     count_answers: Callable[[memoryview], int],
     window: int,
+    groups: Numbers | None = None,
 ) -> Lane:
-    return Lane(sock, keyed_load(templates, numbers, version), count_answers, window // CONNECTIONS)
+    """A publishing connection with its load. `window`: of all connections together."""
+    return Lane(sock, keyed_load(templates, numbers, version, groups), count_answers, window // CONNECTIONS)
 
 
 class Asking:

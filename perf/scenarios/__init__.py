@@ -29,6 +29,7 @@ from perf.scenarios.replicate_persist import ReplicatePersist
 from perf.scenarios.replicate_queue import ReplicateQueue
 from perf.scenarios.sow_depth import SowDepth
 from perf.scenarios.sow_query import SowQuery
+from perf.scenarios.sow_subscribe import SowSubscribe
 from perf.scenarios.sow_update import Delta, SowUpdate
 from perf.scenarios.spark_read import SparkReadScenario
 
@@ -61,6 +62,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         SowUpdate(),
         SowQuery(),
         SowDepth(),
+        SowSubscribe(),
         Delta(),
         SparkReadScenario(),
         ClientPublish(),
