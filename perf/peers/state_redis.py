@@ -7,6 +7,8 @@ and MGET) and parses it. With RediSearch (Debian: redis-redisearch) the fields o
 A start reads the append-only file. It is written anew first, as Redis does by itself from time to time.
 """
 
+import importlib
+import importlib.util
 import json
 import socket
 import time
@@ -16,7 +18,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import hiredis
 import orjson
 
 from perf.load import FIRST_NUMBER
@@ -50,7 +51,8 @@ class Conversation:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self._reader = hiredis.Reader()
+        self._hiredis = importlib.import_module("hiredis")
+        self._reader = self._hiredis.Reader()
 
     def ask(self, *words: bytes) -> Any:
         return self.ask_all([encode(*words)])[0]
@@ -67,7 +69,7 @@ class Conversation:
                     raise PeerError("the server closed the connection")
                 self._reader.feed(data)
                 continue
-            if isinstance(reply, hiredis.ReplyError):
+            if isinstance(reply, self._hiredis.ReplyError):
                 raise PeerError(f"Redis refused: {reply}")
             replies.append(reply)
         return replies
@@ -77,6 +79,11 @@ class RedisState(StateServer, RedisEverySecond):
     name = "redis-set-everysec"
     title = "Redis, SET of JSON (appendfsync everysec)"
     window = 16_000
+
+    def version(self) -> str:
+        if importlib.util.find_spec("hiredis") is None:
+            raise PeerError("hiredis is not installed: pip install '.[perf]'")
+        return super().version()
 
     @cached_property
     def _conversation(self) -> Conversation:

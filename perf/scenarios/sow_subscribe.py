@@ -23,7 +23,7 @@ from perf.watching import Watchers
 
 SUBSCRIBERS = 1_000
 RECORDS = 100_000
-DEFAULT_UPDATES = 500_000
+DEFAULT_UPDATES = 100_000
 LIMIT_S = 120.0
 
 
