@@ -25,6 +25,8 @@ class State(ABC):
     """The running program. Methods that a scenario needs and a peer cannot do raise NotImplementedError."""
 
     is_in_this_process = False
+    answers_while_updating = True
+    """False: its answers are not complete while records are updated."""
 
     @abstractmethod
     def cpu(self) -> CpuTime:

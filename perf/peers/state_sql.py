@@ -6,7 +6,7 @@ columns of their own, known before. Upserts are `INSERT … ON CONFLICT`, in bat
 """
 
 import contextlib
-import importlib
+import importlib.util
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +18,7 @@ from perf.orders.lines import SCAN_PRICE_LIMIT
 from perf.orders.records import CURRENCY, QUANTITY_LEAST, QUANTITY_MOST, REGION, STATUSES, symbol
 from perf.peers.state import State
 from perf.peers.state_embedded import EmbeddedPeer, EmbeddedState, Row
+from perf.pump import PeerError
 from perf.state_load import Numbers
 
 CACHE_KIB = 1 << 18
@@ -135,6 +136,7 @@ class DuckDbState(EmbeddedState):
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._execute = connection.execute
+        self._execute("SET enable_progress_bar = false")
         self._execute(f"CREATE TABLE IF NOT EXISTS state (id BIGINT PRIMARY KEY, document JSON{self.columns})")
 
     def close(self) -> None:
@@ -212,6 +214,11 @@ class DuckDb(EmbeddedPeer):
     title = "DuckDB, embedded (synced, 100,000 per transaction)"
     distribution = "duckdb"
     state: type[DuckDbState] = DuckDbState
+
+    def version(self) -> str:
+        if importlib.util.find_spec("pyarrow") is None:
+            raise PeerError("DuckDB takes its rows from pyarrow, which is not installed: pip install '.[perf]'")
+        return super().version()
 
     @contextlib.contextmanager
     def opened(self, directory: Path) -> Iterator[State]:

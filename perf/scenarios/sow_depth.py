@@ -90,18 +90,12 @@ class SowDepth(SowScenario):
             [
                 [
                     result.peer.title,
-                    *(figure(result, value) for value in columns),
+                    *(tables.figure(result, value, 2 if value == "start_s" else 0) for value in columns),
                     tables.ratio(results, result, "start_s", False),
                 ]
                 for result in results
             ],
         )
-
-
-def figure(result: PeerResult, value: str) -> str:
-    if value not in result.runs[0].values:
-        return ""
-    return f"{result.median(value):,.2f}" if value == "start_s" else f"{result.median(value):,.0f}"
 
 
 def disk_bytes(directory: Path) -> int:

@@ -62,15 +62,18 @@ class SowQuery(OrdersScenario):
         scanned, scan_s, scan_cpu_s = repeated(queries.scan, limit_s, state)
         values["scanned_per_s"] = round(scanned / scan_s)
         values["scanned_per_cpu_s"] = round(scanned / scan_cpu_s)
-        with Updating(state) as updating:
-            busy, busy_s, _ = repeated(queries.by_number, limit_s, state)
-            values["by_key_while_updating_per_s"] = round(busy / busy_s)
-            scans, scans_s, _ = repeated(queries.scan, limit_s, state)
-            values["scanned_while_updating_per_s"] = round(scans / scans_s)
-        values["updated_meanwhile_per_s"] = round(updating.rate)
+        done = keys + rows + scanned
+        if state.answers_while_updating:
+            with Updating(state) as updating:
+                busy, busy_s, _ = repeated(queries.by_number, limit_s, state)
+                values["by_key_while_updating_per_s"] = round(busy / busy_s)
+                scans, scans_s, _ = repeated(queries.scan, limit_s, state)
+                values["scanned_while_updating_per_s"] = round(scans / scans_s)
+            values["updated_meanwhile_per_s"] = round(updating.rate)
+            done += busy + scans
         return Measurement(
             values,
-            keys + rows + scanned + busy + scans,
+            done,
             time.perf_counter() - began_s,
             state.cpu().since(cpu_before),
             time.process_time() - load_before,
@@ -92,7 +95,7 @@ class SowQuery(OrdersScenario):
             f"{settings.seconds or DEFAULT_LENGTH_S:g} s each, median of {settings.repetitions})",
             ["peer", *columns.values()],
             [
-                [result.peer.title, *(f"{result.median(value):,.0f}" for value in columns)]
+                [result.peer.title, *(tables.figure(result, value) for value in columns)]
                 for result in results
             ],
         )
