@@ -126,6 +126,8 @@ cdef class TopicState:
             header.value_bytes += record.length
         self.set(number, place, record, KEY_LIVE, record_expiry_ns(record))
         if before & PLACE_IN_FILE:
+            # This record links to the released one.
+            self.values.next_txid = record.txid + 1
             self.values.release(before)
         return 0
 
@@ -162,6 +164,7 @@ cdef class TopicState:
         header.value_bytes -= slot.length
         self.set(number, place, record, KEY_REMOVED, NEVER)
         if before & PLACE_IN_FILE:
+            self.values.next_txid = record.txid + 1
             self.values.release(before)
         self.note_removed(number, record.txid)
         return True
