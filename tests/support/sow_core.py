@@ -178,7 +178,8 @@ class SowCore:
             pass
         start = LogCursor(self._directory(), self.first_number, 0, True).position - VALUE_FILE_HEADER_BYTES
         for topic in self.topics.values():
-            topic.sow.state.begin_carrying(start, 1)
+            topic.sow.state.begin_carrying(1)
+            topic.sow.state.end_carrying(start)
 
     def remove_journals(self, beginning: int) -> int:
         """Remove the journals before that number. Returns the transaction id from which the past can be read."""

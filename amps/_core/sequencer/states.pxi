@@ -436,7 +436,7 @@ cdef class CarryOver:
         self.reading = True
         self.begun = False
         for sow in self.topics:
-            sow.state.begin_carrying(limit, txid)
+            sow.state.begin_carrying(txid)
 
     def step(self, ControlPage control not None, uint64_t bytes_max, uint32_t slots_max):
         """Go on. True: all is copied. Raises StateMemoryFull, LogDamaged."""
@@ -467,9 +467,10 @@ cdef class CarryOver:
         sow = <SowTopic>self.topics[0]
         end = <uint32_t>min(sow.state.table.header.slots_used, <uint64_t>self.slot + slots_max)
         while self.slot < end:
-            sow.state.carry(self.core.places, self.slot)
+            sow.state.carry(self.core.places, self.slot, self.limit)
             self.slot += 1
         if self.slot >= sow.state.table.header.slots_used:
+            sow.state.end_carrying(self.limit)
             del self.topics[0]
             self.slot = 0
         return False

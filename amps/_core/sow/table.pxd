@@ -147,7 +147,7 @@ cdef class TopicState:
     cdef int set_base(self, KeySlot* slot, uint64_t base) except -1
     cdef int note_base(self, const RecordHeader* record, uint64_t key) except -1
     cdef int base_of_key(self, uint64_t key, uint64_t position, uint64_t base) except -1
-    cdef int carry(self, JournalPlaces places, uint32_t number) except -1
+    cdef int carry(self, JournalPlaces places, uint32_t number, uint64_t begin) except -1
     cdef uint64_t carried(self, JournalPlaces places, uint64_t place) except? 0
     cdef uint64_t append_removal(self, uint64_t key, uint64_t before, const RecordHeader* record) except 0
     cdef int note_removed(self, uint32_t number, uint64_t txid) except -1

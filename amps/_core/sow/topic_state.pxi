@@ -10,7 +10,8 @@
 #
 # A topic in the log can be read as of any moment since `begin_txid`. Where a chain of links reaches what was before the
 # log, it ends in the slot's *base*: the value at `begin_position`, in the value file. Before journals are removed, their
-# values are carried over (`begin_carrying`, `note_base` for each record of these journals, `carry` for each slot).
+# values are carried over (`begin_carrying`, `note_base` for each record of these journals, `carry` for each slot,
+# `end_carrying`).
 
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
@@ -118,6 +119,7 @@ cdef class TopicState:
         cdef uint32_t number = self.table.find(state.key)
         cdef uint64_t before = 0
         cdef KeySlot* slot
+        # This record links to the one that may be released.
         self.values.next_txid = record.txid + 1
         if number == NO_KEY_SLOT:
             number = self.table.add(state.key)
@@ -301,10 +303,14 @@ cdef class TopicState:
 
     # --- the removal of journals ------------------------------------------------------------------------------
 
-    def begin_carrying(self, uint64_t position, uint64_t txid):
-        """Refuse snapshots before a transaction id from now on; the log will begin at that position."""
+    def begin_carrying(self, uint64_t txid):
+        """Refuse snapshots before a transaction id from now on: that of the first record that will remain."""
         if self.recorded:
             store_release(&self.table.header.begin_txid, max(self.table.header.begin_txid, txid))
+
+    def end_carrying(self, uint64_t position):
+        """Let readers use the bases for what was before a log position: all slots have been carried over."""
+        if self.recorded:
             store_release(&self.table.header.begin_position, max(self.table.header.begin_position, position))
 
     cdef int note_base(self, const RecordHeader* record, uint64_t key) except -1:
@@ -327,10 +333,9 @@ cdef class TopicState:
             return 0
         return self.set_base(&self.table.slots[number], base)
 
-    cdef int carry(self, JournalPlaces places, uint32_t number) except -1:
-        """Carry the values of a slot over that are in journals which will be removed. Raises StateMemoryFull."""
+    cdef int carry(self, JournalPlaces places, uint32_t number, uint64_t begin) except -1:
+        """Carry the values of a slot over that are before a log position. Raises StateMemoryFull."""
         cdef KeySlot* slot = &self.table.slots[number]
-        cdef uint64_t begin = self.table.header.begin_position
         cdef uint64_t moved
         if slot.state == KEY_FREE:
             return 0

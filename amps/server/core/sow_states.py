@@ -165,7 +165,8 @@ class CoreStates:
             if journals and any(self._recorded):
                 self._replay(journals, limit)
                 for topic in self._topics:
-                    topic.sow.state.begin_carrying(journals[0].start_position, journals[0].first_txid)
+                    topic.sow.state.begin_carrying(journals[0].first_txid)
+                    topic.sow.state.end_carrying(journals[0].start_position)
                 self._carried = self._copied = journals[0].start_position
         except (LogDamaged, ValueError) as problem:
             raise RecoveryRefused(

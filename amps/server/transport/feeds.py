@@ -40,6 +40,7 @@ from amps.server.transport.searches import Search, Searches
 from amps.server.transport.session import Place, Session, Subscription
 from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
+from amps.server.transport.sow_state import SowStates
 from amps.server.transport.start_search import Start, StartSearch
 from amps.server.transport.subscriptions import SubscriptionSet
 from amps.server.transport.topic_indexes import make_topic_indexes
@@ -81,10 +82,15 @@ class Feeds:
         self._schedule = schedule
         self._schedule_after = schedule_after
         self._evaluations = evaluations
-        members = SubscriptionSet(topics, evaluations, combine=True, live=True, holds=self._expect_due)
-        self._live = LiveFeed(members, core, schedule, flush)
         members = SubscriptionSet(topics, evaluations, combine=False, live=False)
         self._durable = DurableFeed(members, core, schedule, flush)
+        self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
+        self.states = SowStates(
+            config, runtime, core.index, None if self.journal is None else self.journal.directory
+        )
+        members = SubscriptionSet(topics, evaluations, combine=True, live=True, holds=self._expect_due)
+        floor = self.states.floor if config.sow_topics else None
+        self._live = LiveFeed(members, core, schedule, flush, floor)
         self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
         self._at_watermark: list[tuple[Replay, int]] = []
@@ -101,7 +107,6 @@ class Feeds:
         self._searches = Searches(self.read_ahead, schedule, self.journal_damaged)
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
-        self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
         settings = config.transaction_log
         self._pages: JournalPages | None = None
         if self.journal is not None and settings is not None and settings.o_direct:
@@ -169,6 +174,7 @@ class Feeds:
 
     def release_journals(self) -> None:
         """Publish which journals this worker does not need any more."""
+        self.states.release_journals()
         if self.journal is not None:
             self.journal.release_unused()
         if self._pages is not None:

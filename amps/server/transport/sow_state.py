@@ -1,0 +1,103 @@
+"""The state of SOW topics as a worker reads it: one `StateReader` for each topic, and the worker's floor.
+
+A reader maps the key table and the value file of its topic when they are needed first, and reads values of recorded
+topics in the journals. Reading a value may wait for the disk. Who must not wait has to check first whether the pages are
+in memory. The live tailer does not check: it reads the value before the current one, and values that change are in the
+page cache nearly always.
+
+The *floor* is the transaction id from which on this worker follows links of records (`ControlPage.set_state_floor`): the
+core uses memory of removed values again only when all floors have passed. Each user holds a transaction id, and the
+lowest one is the floor. A user holds it before it reads the watermarks whose snapshot it uses.
+"""
+
+import mmap
+import os
+from itertools import count
+
+from amps._core.journal.reader import LogDirectory
+from amps._core.shm.memory import ControlPage
+from amps._core.sow.table import JournalPlaces, KeyMemory, StateReader, ValueFile
+from amps.config import ServerConfig
+from amps.config.model_sow import SowTopicConfig
+from amps.server.runtime import Runtime
+from amps.server.shared.sow_topics import value_path
+
+EVERY_JOURNAL = 1 << 64
+
+
+class StateFloor:
+    """The floor of one worker."""
+
+    def __init__(self, control: ControlPage, index: int) -> None:
+        """`index`: of the worker."""
+        self._control = control
+        self._index = index
+        self._tokens = count(1)
+        self._held: dict[int, int] = {}
+        self._floor = 0
+        control.set_state_floor(index, 0)
+
+    def hold(self, txid: int) -> int:
+        """Hold a transaction id, of watermarks that were read before. Returns a token for `move` and `release`."""
+        token = next(self._tokens)
+        self._held[token] = txid
+        self._publish()
+        return token
+
+    def move(self, token: int, txid: int) -> None:
+        """Hold a higher transaction id in place of a held one."""
+        if self._held[token] != txid:
+            self._held[token] = txid
+            self._publish()
+
+    def release(self, token: int) -> None:
+        """Hold a transaction id no more."""
+        del self._held[token]
+        self._publish()
+
+    def _publish(self) -> None:
+        floor = min(self._held.values(), default=0)
+        if floor != self._floor:
+            self._floor = floor
+            self._control.set_state_floor(self._index, floor)
+
+
+class SowStates:
+    """The readers of one worker, by the number of the SOW topic in the configuration."""
+
+    def __init__(
+        self, config: ServerConfig, runtime: Runtime, index: int, directory: LogDirectory | None
+    ) -> None:
+        """`directory`: the journals; None: the instance has none."""
+        self._topics = config.sow_topics
+        self._runtime = runtime
+        self._readers: dict[int, StateReader] = {}
+        control = runtime.control
+        self.floor = StateFloor(control, index)
+        self.places: JournalPlaces | None = None
+        if directory is not None:
+            self.places = JournalPlaces(
+                directory, lambda: (control.first_journal_number, control.watermarks()[3])
+            )
+
+    def reader(self, number: int) -> StateReader:
+        """The reader of a SOW topic. Raises OSError if its files cannot be mapped."""
+        found = self._readers.get(number)
+        if found is None:
+            found = self._readers[number] = self._open(self._topics[number])
+        return found
+
+    def _open(self, topic: SowTopicConfig) -> StateReader:
+        with self._runtime.sow_keys_path(topic.number).open("rb") as file:
+            keys = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        descriptor = os.open(value_path(topic, self._runtime), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            values = ValueFile(descriptor, topic.slab_size_bytes, False)
+        finally:
+            os.close(descriptor)
+        return StateReader(KeyMemory(keys, False), values, self.places)
+
+    def release_journals(self) -> None:
+        """Close the journals in which values were read, so that they do not stay open for ever."""
+        if self.places is not None:
+            self.places.forget(EVERY_JOURNAL)
