@@ -40,6 +40,7 @@ from amps.server.transport.searches import Search, Searches
 from amps.server.transport.session import Place, Session, Subscription
 from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
+from amps.server.transport.sow_state import SowStates
 from amps.server.transport.start_search import Start, StartSearch
 from amps.server.transport.subscriptions import SubscriptionSet
 from amps.server.transport.topic_indexes import make_topic_indexes
@@ -102,6 +103,7 @@ class Feeds:
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
         self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
+        self.states = SowStates(config, runtime, core, self.journal)
         settings = config.transaction_log
         self._pages: JournalPages | None = None
         if self.journal is not None and settings is not None and settings.o_direct:
@@ -126,7 +128,10 @@ class Feeds:
         """Run one turn. True: there is more work to do at once."""
         self._searches.run()
         more = bool(self._searches)
-        more |= not self._live.run()
+        live_done = self._live.run()
+        more |= not live_done
+        if live_done:
+            self.states.live_from(0 if self._live.tailer is None else self._core.view.next_txid)
         if self._held:
             self._send_held()
         self.release_transient()
@@ -169,6 +174,7 @@ class Feeds:
 
     def release_journals(self) -> None:
         """Publish which journals this worker does not need any more."""
+        self.states.look_around()
         if self.journal is not None:
             self.journal.release_unused()
         if self._pages is not None:
@@ -333,18 +339,25 @@ class Feeds:
 
     # --- subscriptions ----------------------------------------------------------------------------------------
 
-    def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> None:
-        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered."""
+    def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> int:
+        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered. Returns
+        the transaction id from which on it gets messages.
+        """
 
         def enter() -> None:
             subscription.connection.subscriptions[subscription.sub_id] = subscription
             self._live.add(subscription)
             then()
 
-        self._core.view.read()
+        view = self._core.view
+        if self._live.tailer is None:
+            self.states.live_from(view.next_txid)
+        view.read()
+        txid = int(view.next_txid)
         if self._live.tailer is None:
             self._live.begin(self.journal, self._transient)
         self._live.enter(subscription.connection, enter)
+        return txid
 
     def enter_idle(self, subscription: Subscription) -> None:
         """Add a bookmark subscription on an instance without a journal: it exists and gets no messages."""
