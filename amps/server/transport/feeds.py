@@ -86,7 +86,7 @@ class Feeds:
         self._durable = DurableFeed(members, core, schedule, flush)
         self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
         self.states = SowStates(
-            config, runtime, core.index, None if self.journal is None else self.journal.directory
+            config, runtime, core, None if self.journal is None else self.journal.directory
         )
         members = SubscriptionSet(topics, evaluations, combine=True, live=True, holds=self._expect_due)
         floor = self.states.floor if config.sow_topics else None
@@ -339,18 +339,23 @@ class Feeds:
 
     # --- subscriptions ----------------------------------------------------------------------------------------
 
-    def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> None:
-        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered."""
+    def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> int:
+        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered. Returns
+        the transaction id from which on it gets messages.
+        """
 
         def enter() -> None:
             subscription.connection.subscriptions[subscription.sub_id] = subscription
             self._live.add(subscription)
             then()
 
-        self._core.view.read()
+        view = self._core.view
+        view.read()
+        txid = int(view.next_txid)
         if self._live.tailer is None:
             self._live.begin(self.journal, self._transient)
         self._live.enter(subscription.connection, enter)
+        return txid
 
     def enter_idle(self, subscription: Subscription) -> None:
         """Add a bookmark subscription on an instance without a journal: it exists and gets no messages."""

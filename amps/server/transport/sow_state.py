@@ -13,13 +13,16 @@ lowest one is the floor. A user holds it before it reads the watermarks whose sn
 import mmap
 import os
 from itertools import count
+from typing import Any
 
 from amps._core.journal.reader import LogDirectory
 from amps._core.shm.memory import ControlPage
 from amps._core.sow.table import JournalPlaces, KeyMemory, StateReader, ValueFile
 from amps.config import ServerConfig
 from amps.config.model_sow import SowTopicConfig
+from amps.config.sow_topics import SowTopics
 from amps.server.runtime import Runtime
+from amps.server.shared.core_link import CoreLink
 from amps.server.shared.sow_topics import value_path
 
 EVERY_JOURNAL = 1 << 64
@@ -62,18 +65,46 @@ class StateFloor:
             self._control.set_state_floor(self._index, floor)
 
 
+class Snapshot:
+    """The state before a transaction id, whose links may be followed until `end`. A context manager.
+
+    `txid` is at first one that is surely not too high: the caller then reads the watermarks, and sets it to their
+    transaction id.
+    """
+
+    def __init__(self, floor: StateFloor, txid: int) -> None:
+        self._floor = floor
+        self._held: int | None = floor.hold(txid)
+        self.txid = txid
+
+    def __enter__(self) -> "Snapshot":
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Follow no more links for it."""
+        if self._held is not None:
+            self._floor.release(self._held)
+            self._held = None
+
+
 class SowStates:
     """The readers of one worker, by the number of the SOW topic in the configuration."""
 
     def __init__(
-        self, config: ServerConfig, runtime: Runtime, index: int, directory: LogDirectory | None
+        self, config: ServerConfig, runtime: Runtime, core: CoreLink, directory: LogDirectory | None
     ) -> None:
         """`directory`: the journals; None: the instance has none."""
+        self.names = SowTopics(config)
         self._topics = config.sow_topics
+        self._core = core
         self._runtime = runtime
+        self._used = False
         self._readers: dict[int, StateReader] = {}
         control = runtime.control
-        self.floor = StateFloor(control, index)
+        self.floor = StateFloor(control, core.index)
         self.places: JournalPlaces | None = None
         if directory is not None:
             self.places = JournalPlaces(
@@ -82,6 +113,7 @@ class SowStates:
 
     def reader(self, number: int) -> StateReader:
         """The reader of a SOW topic. Raises OSError if its files cannot be mapped."""
+        self._used = True
         found = self._readers.get(number)
         if found is None:
             found = self._readers[number] = self._open(self._topics[number])
@@ -97,7 +129,15 @@ class SowStates:
             os.close(descriptor)
         return StateReader(KeyMemory(keys, False), values, self.places)
 
+    def snapshot(self) -> Snapshot:
+        """Begin a snapshot."""
+        self._used = True
+        return Snapshot(self.floor, self._core.view.next_txid)
+
     def release_journals(self) -> None:
-        """Close the journals in which values were read, so that they do not stay open for ever."""
-        if self.places is not None:
+        """Close the journals in which values were read, so that they do not stay open for ever. Called from time to time:
+        those that are in use stay open.
+        """
+        if self.places is not None and not self._used:
             self.places.forget(EVERY_JOURNAL)
+        self._used = False
