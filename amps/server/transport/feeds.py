@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from amps._core.delivery.delivery import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_HELD, REPLAY_UNFINISHED
 from amps._core.journal.reader import LogDamaged, LogDirectory, LogUnreadable
+from amps._core.values.documents import Documents
 from amps._core.wire.topics import TopicTable
 from amps.config import ServerConfig
 from amps.journal.bookmark_text import format_bookmark
@@ -88,7 +89,9 @@ class Feeds:
         self.states = SowStates(
             config, runtime, core, None if self.journal is None else self.journal.directory
         )
-        members = SubscriptionSet(topics, evaluations, combine=True, live=True, holds=self._expect_due)
+        members = SubscriptionSet(
+            topics, evaluations, combine=True, live=True, holds=self._expect_due, states=self.states
+        )
         floor = self.states.floor if config.sow_topics else None
         self._live = LiveFeed(members, core, schedule, flush, floor)
         self._replay_of: dict[Subscription, Replay] = {}
@@ -122,6 +125,10 @@ class Feeds:
     def durable_awaited(self) -> bool:
         """Whether a subscription of this worker gets messages when they are durable."""
         return self._durable.tailer is not None or bool(self._replays or self._at_watermark)
+
+    def documents_of(self, message_type: str) -> Documents | None:
+        """What merges, compares and reduces messages of a type; None: it has no such operations."""
+        return self._evaluations.documents_of(message_type)
 
     def forget(self, connection: Session) -> None:
         """Remove a connection that has ended."""

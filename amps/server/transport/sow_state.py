@@ -1,12 +1,12 @@
 """The state of SOW topics as a worker reads it: one `StateReader` for each topic, and the worker's floor.
 
 A reader maps the key table and the value file of its topic when they are needed first, and reads values of recorded
-topics in the journals. Reading a value may wait for the disk. Who must not wait has to check first whether the pages are
-in memory. The live tailer does not check: it reads the value before the current one, and values that change are in the
-page cache nearly always.
+topics in the journals. Reading a value may wait for the disk. Who must not wait has to check first whether the pages
+are in memory. The live tailer does not check: it reads the value before the current one, and values that change are in
+the page cache nearly always.
 
-The *floor* is the transaction id from which on this worker follows links of records (`ControlPage.set_state_floor`): the
-core uses memory of removed values again only when all floors have passed. Each user holds a transaction id, and the
+The *floor* is the transaction id from which on this worker follows links of records (`ControlPage.set_state_floor`).
+The core uses memory of removed values again only when all floors have passed. Each user holds a transaction id, and the
 lowest one is the floor. A user holds it before it reads the watermarks whose snapshot it uses.
 """
 
