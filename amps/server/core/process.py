@@ -344,8 +344,8 @@ class Core:
         return states
 
     def _begin_states(self, states: CoreStates, recovered: Recovered) -> None:
-        for topic, sow in zip(self._config.sow_topics, states.for_sequencer[1], strict=True):
-            self.sequencer.name_sow_topic(sow, topic.name, topic.message_type)
+        for name, message_type in states.known_topics():
+            self.sequencer.topic_number(name, message_type)
         active = recovered.active
         oldest = recovered.journals[0].header if recovered.journals else active
         self.sequencer.log_txid = 0 if oldest is None else oldest.first_txid

@@ -16,7 +16,7 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ import msgpack
 from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, checksum
 from amps._core.sequencer.sequencer import CarryOver, Sequencer, SowTopic, replay_states
 from amps._core.shm.memory import NO_JOURNAL
+from amps._core.sow.shaping import KeyMaker
 from amps._core.sow.table import (
     VALUE_FILE_HEADER_BYTES,
     VALUE_FILE_MAGIC,
@@ -37,7 +38,7 @@ from amps._core.sow.table import (
     table_bytes,
 )
 from amps.config import ServerConfig
-from amps.config.model_sow import SowTopicConfig
+from amps.config.model_sow import SLAB_OVERHEAD_BYTES, SowTopicConfig
 from amps.config.sow_topics import SowTopics
 from amps.journal.files import JournalHeader
 from amps.journal.names import reading_places
@@ -45,7 +46,15 @@ from amps.messages import make_message_types
 from amps.server.core.older import RecoveryRefused
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.shared.sow_topics import documents_of, expires, key_maker, value_path
+from amps.server.shared.sow_shaping import enrichment_stage, key_maker, logical_key_maker
+from amps.server.shared.sow_topics import (
+    LogicalNames,
+    documents_of,
+    expires,
+    gives_keys,
+    logical_names_path,
+    value_path,
+)
 from amps.server.topics import TopicMatcher
 
 STEP_BYTES = 64 << 20
@@ -53,6 +62,7 @@ CARRIED_BYTES_PER_TURN = 512 << 10
 CARRIED_SLOTS_PER_TURN = 1024
 CARRY_AGAIN_S = 10.0
 PROGRESS_INTERVAL_S = 5.0
+Member = tuple[SowTopic, int, KeyMaker]
 _HEADER = struct.Struct("<8sIIQII")  # magic, version, header checksum, slab size, definition, length of the texts
 
 
@@ -66,7 +76,8 @@ class _Topic:
     sow: SowTopic
     path: Path
     descriptor: int
-    used_file: bool  # the state begins with the records of the file
+    keys: KeyMaker
+    logical: LogicalNames | None  # of a topic with Pattern
 
 
 class CoreStates:
@@ -99,14 +110,28 @@ class CoreStates:
     @property
     def for_sequencer(
         self,
-    ) -> tuple[Callable[[str, str], SowTopic | None], list[SowTopic], JournalPlaces | None]:
+    ) -> tuple[Callable[[str, str], Member | None], list[SowTopic], JournalPlaces | None]:
         """What the sequencer takes."""
         return self.find, [topic.sow for topic in self._topics], self.places
 
-    def find(self, topic: str, message_type: str) -> SowTopic | None:
-        """The SOW topic that keeps the records of a topic; None if there is none."""
-        found = self._names.find(topic, message_type)
-        return None if found is None else self._topics[found.number].sow
+    def find(self, name: str, message_type: str) -> Member | None:
+        """The SOW topic that keeps the records of a topic, the number that the topic has there, and what makes its keys;
+        None if there is none. Raises OSError.
+        """
+        found = self._names.find(name, message_type)
+        if found is None:
+            return None
+        topic = self._topics[found.number]
+        if topic.logical is None:
+            return topic.sow, 0, topic.keys
+        return topic.sow, topic.logical.number(name), logical_key_maker(topic.keys, found, name)
+
+    def known_topics(self) -> Iterator[tuple[str, str]]:
+        """Name and message type of all topics that may have values, logical ones too."""
+        for topic in self._topics:
+            names = [topic.config.name] if topic.logical is None else topic.logical.names
+            for name in names:
+                yield name, topic.config.message_type
 
     # --- files ----------------------------------------------------------------------------------------------
 
@@ -123,7 +148,8 @@ class CoreStates:
                 f"another process uses {path}, the FileName of SOW topic {config.name!r}: give each instance its own"
             ) from None
         kind = self._types[config.message_type]
-        definition = key_maker(config, kind).definition
+        maker = key_maker(config, kind)
+        definition = maker.definition
         header = _header(config, definition)
         used_file = os.fstat(descriptor).st_size >= VALUE_FILE_HEADER_BYTES
         if used_file:
@@ -147,8 +173,16 @@ class CoreStates:
             )
         table = KeyTable(keys.view, keys.make_room)
         state = TopicState(table, values, expires(config), self._recorded[config.number])
-        sow = SowTopic(state, key_maker(config, kind), not config.keys, documents_of(kind))
-        return _Topic(config, sow, path, descriptor, used_file)
+        sow = SowTopic(
+            state,
+            gives_keys(config),
+            documents_of(kind),
+            enrichment_stage(config, kind, self._config.functions),
+            None,
+            config.slab_size_bytes - SLAB_OVERHEAD_BYTES,
+        )
+        logical = None if config.pattern is None else LogicalNames(logical_names_path(config, self._runtime))
+        return _Topic(config, sow, path, descriptor, maker, logical)
 
     # --- the start ------------------------------------------------------------------------------------------
 
@@ -181,7 +215,7 @@ class CoreStates:
 
     def _replay(self, journals: Sequence[JournalHeader], limit: int) -> None:
         """Read the log. Raises LogDamaged, StateMemoryFull."""
-        directory = self._directory(lambda topic, message_type: self.find(topic, message_type))
+        directory = self._directory(self.find)
         cursor = LogCursor(directory, journals[0].number, 0, True)
         cursor.fetch()
         begin = cursor.position
