@@ -6,7 +6,7 @@ fields do not count. A number is kept as the text that it has in the message, be
 Where sow.md leaves a choice, the model does this:
 
 - An object has no value of its own, only its members have. So a delta's object without a value in it changes nothing.
-- A field that is null and a field that is missing are the same state: a difference does not mention either.
+- A field that is null or the empty text and a field that is missing are the same state: no difference mentions them.
 - A select list that excludes all members of an included object leaves the object empty.
 """
 
@@ -63,6 +63,12 @@ def value_at(document: Document, path: Path) -> Any:
             return None
         value = value.get(step)
     return value
+
+
+def has_field(document: Document, path: Path) -> bool:
+    """Whether there is the field, be it null."""
+    above = value_at(document, path[:-1])
+    return isinstance(above, dict) and path[-1] in above
 
 
 def is_null(value: Any) -> bool:
@@ -137,7 +143,7 @@ def changes(old: Document, new: Document) -> Document:
         if isinstance(before, dict) and isinstance(after, dict):
             if inner := changes(before, after):
                 found[name] = inner
-        elif before != after:
+        elif before != after and not (is_null(before) and is_null(after)):
             found[name] = after
     return found
 
@@ -149,7 +155,7 @@ def difference(old: Document, new: Document, keys: Iterable[Path]) -> tuple[Docu
         changed = without(changed, path)
     whole = changed
     for path in keys:
-        if value_at(new, path) is not None:
+        if has_field(new, path):
             whole = dict(whole)
             _put(whole, path, value_at(new, path))
     return whole, changed
@@ -178,10 +184,33 @@ def _selected(document: Document, above: Path, rules: dict[Path, bool], included
     kept: Document = {}
     for name, value in document.items():
         path = (*above, name)
-        if isinstance(value, dict):
-            inner = _selected(value, path, rules, included)
-            if inner is not None:
-                kept[name] = inner
-        elif rules.get(path, included):
-            kept[name] = value
+        left = _selected_value(value, path, rules, rules.get(path, included))
+        if left is not EXCLUDED:
+            kept[name] = left
     return kept if kept or included else None
+
+
+EXCLUDED = object()
+
+
+def rest_of(element: Any) -> Any:
+    """What stands for an excluded element of an array, so that the others keep their places."""
+    if isinstance(element, dict):
+        return {}
+    return [rest_of(inner) for inner in element] or None if isinstance(element, list) else None
+
+
+def _selected_value(value: Any, path: Path, rules: dict[Path, bool], included: bool) -> Any:
+    """What is left of a value. The members of objects in an array have the path of the array before their names."""
+    if isinstance(value, dict):
+        inner = _selected(value, path, rules, included)
+        return EXCLUDED if inner is None else inner
+    if isinstance(value, list):
+        elements = [_selected_value(element, path, rules, included) for element in value]
+        if included or any(element is not EXCLUDED for element in elements):
+            return [
+                rest_of(element) if left is EXCLUDED else left
+                for element, left in zip(value, elements, strict=True)
+            ]
+        return EXCLUDED
+    return value if included else EXCLUDED

@@ -23,9 +23,9 @@ BROKEN = (
     Broken("sow_documents", "without_nulls(delta) or {}", "delta"),
     Broken("sow_documents", "_merged(before, value) if merges else value", "value"),
     Broken("sow_documents", "for name in old if name not in new", "for name in ()"),
-    Broken("sow_documents", "elif before != after", "elif plain(before) != plain(after)"),
+    Broken("sow_documents", "elif before != after and", "elif plain(before) != plain(after) and"),
     Broken("sow_documents", "changed = without(changed, path)", "pass"),
-    Broken("sow_documents", "if value_at(new, path) is not None:", "if False:"),
+    Broken("sow_documents", "if has_field(new, path):", "if False:"),
     Broken(
         "sow_documents",
         'rules.setdefault(path_of(match[2]), match[1] == "+")',
