@@ -97,19 +97,20 @@ def without_nulls(value: Any) -> Any:
 
 def merge(stored: Document, delta: Document, keys: Iterable[Path] = ()) -> Document:
     """The stored document after a delta. The fields of the key stay as they are stored (§14.6)."""
-    merged = _merged(stored, without_nulls(delta) or {})
+    merged = laid_over(stored, without_nulls(delta) or {})
     for path in keys:
         if value_at(stored, path) is not None:
             _put(merged, path, value_at(stored, path))
     return merged
 
 
-def _merged(stored: Document, delta: Document) -> Document:
+def laid_over(stored: Document, delta: Document) -> Document:
+    """The members of both documents; where both have one that is no object, that of the delta."""
     merged = dict(stored)
     for name, value in delta.items():
         before = merged.get(name)
         merges = isinstance(value, dict) and isinstance(before, dict)
-        merged[name] = _merged(before, value) if merges else value
+        merged[name] = laid_over(before, value) if merges else value
     return merged
 
 
