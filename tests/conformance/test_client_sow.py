@@ -28,7 +28,7 @@ from tests.support.server import ServerProcess, StartServer, wait_until
 from tests.unit.cli.running import run, server_option
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("amps.server.transport.sow_queries") is None,
+    importlib.util.find_spec("amps.config.model_sow") is None,
     reason="this server has no topics of the state of the world",
 )
 
