@@ -76,7 +76,10 @@ def is_null(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """A value as a part of a key: its text as it stands in the message, empty for NULL (D3, D4)."""
+    """A value as a part of a key: its text as it stands in the message, empty for NULL (D3, D4).
+
+    An array counts as its first element, as in expressions, and an object as NULL.
+    """
     match value:
         case Number(text):
             return text
@@ -84,6 +87,8 @@ def text_of(value: Any) -> str:
             return "true" if value else "false"
         case str():
             return value
+        case [first, *_]:
+            return text_of(first)
     return ""
 
 
