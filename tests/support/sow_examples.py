@@ -79,7 +79,9 @@ def keys_depend_on_the_domain() -> None:
     (own,), (other,) = (topic(name=name, domain="d").publish(message) for name in ("a", "b"))
     assert own.key == other.key == digest(b"d\x011")
     model = topic()
-    for text in ('{"id":[1,2]}', '{"id":1}', '{"id":"1"}', '{"id":1.0}', '{"id":{"x":1}}', "{}", '{"id":null}', '{"id":""}', '{"id":true}'):
+    ones = ('{"id":[1,2]}', '{"id":1}', '{"id":"1"}')
+    nulls = ('{"id":{"x":1}}', "{}", '{"id":null}', '{"id":""}')
+    for text in (*ones, '{"id":1.0}', *nulls, '{"id":true}'):
         model.publish(text)
     assert sorted(map(str, bodies(model))) == ["{'id': ''}", "{'id': '1'}", "{'id': 1.0}", "{'id': True}"]
 
