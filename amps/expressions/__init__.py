@@ -3,8 +3,8 @@
 A text is parsed (parser.py, by the grammar in grammar.lark, from which make_tables.py makes the tables for lalr.py)
 into a syntax tree (syntax.py), checked against its usage (checks.py) and compiled (compiler.py) for the machine in
 amps/_core/expressions/vm.pxi, which evaluates it message by message. An expression with aggregates is first divided
-into parts (aggregation.py); the expressions of a projection (projection.py) together make groups. select_list.py compiles
-select lists. No code of this package runs per message.
+into parts (aggregation.py); the expressions of a projection (projection.py) together make groups. Select lists have
+their own compiler (select_list.py). No code of this package runs per message.
 
 An invalid text raises ExpressionError, with the reason and the character. No fault in a text, even a hostile one,
 raises another exception from this package.

@@ -1,7 +1,7 @@
 """Merging, comparing and reducing of well-formed and broken messages, against what extractors read before and after.
 
-The models of tests/unit/messages know what well-formed messages become. Here any bytes may be given. An operation refuses
-a message, or its result is right as far as the extractor of the type can read it:
+The models of tests/unit/messages know what well-formed messages become. Here any bytes may be given. An operation
+refuses a message, or its result is right as far as the extractor of the type can read it:
 
 - a merged message has the values of the delta;
 - a difference has the new value of each field whose values differ, and a message does not differ from itself;
@@ -63,11 +63,15 @@ def fix_message(rng: Random) -> bytes:
     return b"\x01".join(f"{tag}={value}".encode() for tag, value in fields) + rng.choice([b"", b"\x01"]) * bool(fields)
 
 
+VALUES = [(0, b""), (8, b"\0"), (8, b"\1x"), (0x18, b"\5"), (0x48, b"\xff\0"), (0x98, b"\2\1\2")]
+"""Types and values of BFlat: null, strings, an integer, a LEB128, an array."""
+
+
 def bflat_message(rng: Random) -> bytes:
     made = b""
     for _ in range(rng.randrange(6)):
         tag = rng.choice([b"1", b"2", b"37"])
-        head, value = rng.choice([(0, b""), (8, b"\0"), (8, b"\1x"), (0x18, b"\5"), (0x48, b"\xff\0"), (0x98, b"\2\1\2")])
+        head, value = rng.choice(VALUES)
         made += bytes([head | len(tag)]) + tag + value
     return made
 

@@ -2,8 +2,8 @@
 #
 # The members of an element are its attributes, named with an @, its own text, and the elements in it. Repeated elements
 # are an array. The text has an empty name; its pieces are like repeated members. So each path is changed by itself: a
-# delta with an attribute of an element leaves its text as it is. Attributes that are added stand at the end of the start
-# tag, all else in front of the end tag. Blanks at the ends of a text do not belong to it.
+# delta with an attribute of an element leaves its text as it is. Attributes that are added stand at the end of the
+# start tag, all else in front of the end tag. Blanks at the ends of a text do not belong to it.
 #
 # A document needs its root: where nothing is left, the root is empty. A delta with another root is refused. In a
 # difference from a document with another root, the new document is written whole.
