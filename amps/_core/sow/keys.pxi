@@ -156,7 +156,6 @@ cdef class KeyMaker:
         if not fields.read(payload, length):
             self.unreadable += 1
             return 0
-        identity.length = 0
         try:
             self.begin_identity()
             for at in range(fields.count):
