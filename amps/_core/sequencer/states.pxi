@@ -61,6 +61,7 @@ cdef class SowTopic:
         self.generator = generator
         self.payload_max = payload_max
         self.topics = []
+        self.replay_from_ns = 0
 
     cdef uint64_t make_key(self, KeyMaker keys, const RecordHeader* record) except? 0:
         """The key of a message of the log, made from its content; 0: it has none."""
@@ -281,7 +282,7 @@ cdef RecordHeader* with_key(Sequencer core, Topic topic, RecordHeader* record) e
     cdef RecordHeader* made
     cdef uint64_t key
     cdef uint64_t head = RECORD_HEADER_BYTES + <uint64_t>record.extension_length
-    if about != NULL and about.definition == topic.keys.definition:
+    if about != NULL and about.definition == topic.keys.definition and topic.sow.generator is None:
         return record
     key = topic.sow.make_key(topic.keys, record)
     if key == 0:
@@ -447,7 +448,8 @@ def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
             found = topic_of(cursor.file, record.topic_id)
             if found is not None:
                 sow, number, keys = <tuple?>found
-                sow.state.take_record(record, key_of_record(sow, keys, record), number)
+                if record.timestamp_ns >= sow.replay_from_ns:
+                    sow.state.take_record(record, key_of_record(sow, keys, record), number)
         skip_record(cursor, record)
     return cursor.position >= limit
 

@@ -413,7 +413,7 @@ cdef class Ingress:
             if self.state_key == 0:
                 self.refusal = "parse error"
                 return 0
-        if (self.is_delta() or rules.is_enriched) and not rules.is_readable(self.payload, self.payload_length):
+        if (self.is_delta() or rules.is_enriched or rules.generated_keys) and not rules.is_readable(self.payload, self.payload_length):
             self.refusal = "parse error"
             return 0
         has_lifetime = self.view.present & (<uint64_t>1 << <int>FIELD_EXPIRATION) != 0
