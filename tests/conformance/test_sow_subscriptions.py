@@ -84,7 +84,7 @@ def test_sow_63_a_bookmark_means_now(client: RawClient, server: ServerProcess) -
     assert len(records_of(client)) == 2
     publish(client, "orders", {"id": 3})
     assert json.loads(client.receive().body) == {"id": 3}
-    server.wait_for_record("14-0008")
+    server.log.wait_for("14-0008")
     for command in ("delta_subscribe", "sow_and_delta_subscribe"):
         assert failure(client, c=command, t="orders", sub_id="d", bm="0") == "invalid options"
 

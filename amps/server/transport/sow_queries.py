@@ -117,7 +117,7 @@ def terms_of(
         skip,
         limit,
         order,
-        bool(order) or skip > 0,
+        bool(order) or "skip_n" in found,
         options,
         "no_sowkey" not in found,
         _queue_keys(header),
@@ -210,7 +210,8 @@ class SowQuery:
         known = self._alone(None if before is None else before.filter)
         if terms.is_ordered:
             extractor = worker.queues.filters.extractor(connection.message_type)
-            self._ordering = Ordering(terms.order, extractor, min(terms.skip + limit, ROWS_ALL) if limit else 0)
+            wanted = min(terms.skip + limit, ROWS_ALL) if limit else 0
+            self._ordering = Ordering(terms.order, extractor, wanted, numeric_texts=True)
         for target, reader in zip(terms.targets, self._readers, strict=True):
             is_known = before is not None and before.matches(target.entry)
             if is_known and before is not None and before.filter is None:
