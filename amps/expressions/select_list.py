@@ -1,10 +1,10 @@
-"""Select lists: the option `select` and the element `SelectList` of entitlements, as compiled Selections (sow.md §18)."""
+"""Select lists (sow.md §18): the option `select` and the element `SelectList` of entitlements, as Selections."""
 
 from typing import Final
 
 from amps._core.values.documents import Selection
-from amps.expressions.parser import parse_expression
 from amps.expressions.errors import ExpressionError
+from amps.expressions.parser import parse_expression
 from amps.expressions.syntax import Field
 
 DIRECTIVES_MAX: Final = 10_000

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from amps._core.expressions.machine import EvaluationContext
+from amps._core.values.documents import Documents
 from amps._core.values.fields import FieldValues, MessageContext, searches_given_up
 from amps.expressions.functions import SHIPPED, Functions
 from amps.journal.bookmark_text import format_bookmark
@@ -47,6 +48,7 @@ class EvaluationContexts:
             instance.encode("utf-8", "surrogatepass"), group.encode("utf-8", "surrogatepass")
         )
         self._evaluations: dict[str, EvaluationContext] = {}
+        self._documents: dict[str, Documents | None] = {}
         self._reported: dict[str, tuple[int, int, int]] = {}
         self._functions = functions
         self._failures: dict[str, int] = {}
@@ -60,6 +62,16 @@ class EvaluationContexts:
             found = EvaluationContext(kind.extractor(), self._values, self._context, self._tell_publisher)
             self._evaluations[message_type] = found
         return found
+
+    def documents_of(self, message_type: str) -> Documents | None:
+        """What merges, compares and reduces messages of a type; None: it has no such operations (sow.md §14)."""
+        if message_type not in self._documents:
+            kind = self._types.get(message_type)
+            try:
+                self._documents[message_type] = None if kind is None else kind.documents()
+            except ValueError:
+                self._documents[message_type] = None
+        return self._documents[message_type]
 
     def _tell_publisher(self, name_hash: int) -> None:
         """Set the facts about a publisher in the context of the current message."""

@@ -90,10 +90,11 @@ def test_protocol_27_empty_items_and_blanks_are_fine(client: RawClient, topic: s
 @pytest.mark.parametrize(
     "command", ["subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"]
 )
-def test_protocol_44_select_lists_are_refused_clearly(client: RawClient, topic: str, command: str) -> None:
-    """protocol.md §10: an option that is not supported yet is recognised, never ignored."""
-    ack = client.request({"c": command, "t": topic, "sub_id": "s", "o": "select=[-/,+/id]"})
-    assert (ack["status"], ack.reason) == ("failure", "not supported yet: select lists")
+def test_protocol_44_malformed_select_lists_are_refused(client: RawClient, topic: str, command: str) -> None:
+    """protocol.md §10.1, sow.md D30: a malformed list fails the command."""
+    for text in ("select=[id]", "select=[+/id,]", "select=[+/a + 1]", "select=[-/a[0]]", "select"):
+        ack = client.request({"c": command, "t": topic, "sub_id": "s", "o": text})
+        assert (ack["status"], ack.reason) == ("failure", "invalid options")
     client.publish(topic, b"1")
     client.expect_silence()
 

@@ -6,7 +6,7 @@
 # (transaction_log.md §11). All intervals have the same length, so held messages are due in the order in which their
 # intervals began.
 #
-# A key consists of the topic and the values of the key fields, as text. Missing fields count as NULL; a message that
+# A key consists of the topic and the values of the key fields, as text; for SOW topics it may be the record's key. Missing fields count as NULL; a message that
 # cannot be read is not conflated. Held messages are copies, and their memory is bounded: beyond HELD_BYTES_MAX, the
 # oldest ones are due at once.
 
@@ -17,10 +17,10 @@ from libc.string cimport memcpy
 
 from collections import deque
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 
 from amps._core.values.fields cimport ByteBuffer, FieldSet, FieldValues
-from amps._core.journal.record cimport RecordHeader, record_payload
+from amps._core.journal.record cimport RecordHeader, RecordState, record_payload, record_state
 from amps._core.values.value cimport VALUE_NULL, Value, to_text
 
 HELD_BYTES_MAX = 64 << 20
@@ -38,9 +38,11 @@ cdef class Held:
 
     def __cinit__(self):
         self.record = NULL
+        self.base = NULL
 
     def __dealloc__(self):
         free(self.record)
+        free(self.base)
 
     cdef int keep(self, const RecordHeader* record) except -1:
         """Keep a copy of a record in place of the kept one, with the bookmark and timestamp of the first."""
@@ -56,15 +58,34 @@ cdef class Held:
         self.record = copy
         return 0
 
+    cdef int keep_base(self, const RecordHeader* record) except -1:
+        """Keep a copy of the value before the interval."""
+        self.base = <RecordHeader*>malloc(record.length)
+        if self.base == NULL:
+            raise MemoryError()
+        memcpy(self.base, record, record.length)
+        return 0
+
+    cdef uint64_t memory(self) noexcept:
+        """Bytes of memory that it takes."""
+        cdef uint64_t bytes_ = self.record.length + <uint64_t>PyBytes_GET_SIZE(self.key) + HELD_EXTRA_BYTES
+        if self.base != NULL:
+            bytes_ += self.base.length
+        if self.changes is not None:
+            bytes_ += self.changes.capacity
+        return bytes_
+
 
 @cython.final
 cdef class Conflation:
 
     def __init__(self, evaluation, paths, interval_s, held_bytes_max=HELD_BYTES_MAX):
-        """paths: those of the key fields. interval_s: None for an interval that adapts to the speed of the client."""
+        """paths: those of the key fields; None: the key is that of the SOW topic, and messages of other topics are not
+        conflated. interval_s: None for an interval that adapts to the speed of the client.
+        """
         self.held_bytes_max = held_bytes_max
         self.evaluation = evaluation
-        self.fields = FieldSet(paths)
+        self.fields = None if paths is None else FieldSet(paths)
         self.buffer = ByteBuffer()
         self.adapts = interval_s is None
         self.interval_ns = <uint64_t>((AUTO_INTERVAL_BEGIN_S if interval_s is None else interval_s) * 1e9)
@@ -111,7 +132,8 @@ cdef class Conflation:
             self.interval_ns = <uint64_t>(interval_s * 1e9)
 
     cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry):
-        """The key of a message; None if it cannot be read."""
+        """The key of a message; None if it has none, or cannot be read."""
+        cdef const RecordState* state
         cdef FieldValues values = self.evaluation.values
         cdef ByteBuffer buffer = self.buffer
         cdef uint32_t number = entry.number
@@ -121,6 +143,12 @@ cdef class Conflation:
         cdef Value value
         buffer.length = 0
         buffer.append(&number, sizeof(number))
+        if self.fields is None:
+            state = record_state(record)
+            if state == NULL:
+                return None
+            buffer.append(&state.key, sizeof(state.key))
+            return PyBytes_FromStringAndSize(<char*>buffer.data, <Py_ssize_t>buffer.length)
         values.begin(self.fields)
         try:
             if not self.evaluation.extractor.extract(
@@ -158,22 +186,33 @@ cdef class Conflation:
             return False
         held = <Held>self.by_key.get(key)
         if held is not None:
-            self.held_bytes -= held.record.length
             held.keep(record)
-            self.held_bytes += held.record.length
+            self.count(held)
             return True
-        held = Held()
-        held.keep(record)
-        held.entry = entry
-        held.key = key
-        held.due_ns = record.timestamp_ns + self.interval_ns
+        held = self.begin(key, record, entry, record.timestamp_ns)
         held.before_publisher_id = before_publisher_id
         held.before_sequence = before_sequence
         held.stepped_at = record.position if stepped else 0
+        return True
+
+    cdef Held begin(self, bytes key, const RecordHeader* record, TopicEntry entry, uint64_t time_ns):
+        """Begin an interval for a key at a time, with a copy of a record."""
+        cdef Held held = Held()
+        held.keep(record)
+        held.entry = entry
+        held.key = key
+        held.due_ns = time_ns + self.interval_ns
         self.by_key[key] = held
         self.in_order.append(held)
-        self.held_bytes += held.record.length + <uint64_t>len(key) + HELD_EXTRA_BYTES
-        return True
+        self.count(held)
+        return held
+
+    cdef int count(self, Held held) except -1:
+        """Account for the memory of a held message that was changed."""
+        cdef uint64_t bytes_ = held.memory()
+        self.held_bytes += bytes_ - held.bytes
+        held.bytes = bytes_
+        return 0
 
     cdef Held first(self):
         """The held message that is due first; None if none is held."""
@@ -186,5 +225,5 @@ cdef class Conflation:
         """Drop the first held message after its delivery."""
         self.in_order.popleft()
         del self.by_key[held.key]
-        self.held_bytes -= held.record.length + <uint64_t>len(held.key) + HELD_EXTRA_BYTES
+        self.held_bytes -= held.bytes
         return 0

@@ -2,13 +2,15 @@
 
 cimport cython
 from cpython.list cimport PyList_GET_SIZE
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.expressions.machine cimport Filter, EvaluationContext, FilterSet
 from amps._core.journal.reader cimport LogCursor
 from amps._core.journal.record cimport RecordHeader
 from amps._core.journal.search cimport TopicSteps
+from amps._core.sow.table cimport StateReader
+from amps._core.values.documents cimport Documents, Selection
 from amps._core.values.fields cimport ByteBuffer, FieldSet
 from amps._core.wire.topics cimport TopicEntry
 
@@ -58,6 +60,30 @@ cdef class ReplayBounds:
     cdef bint meet(self, const RecordHeader* record) noexcept nogil
 
 
+# See delivery/bodies.pxi.
+
+
+@cython.final
+cdef class Bodies:
+    cdef object __weakref__
+    cdef Documents documents               # None: the message type has none
+    cdef Selection selection               # None: whole messages
+    cdef ByteBuffer selected
+    cdef ByteBuffer older
+    cdef ByteBuffer changes
+    cdef uint64_t selected_txid            # of the message in `selected`
+    cdef bint readable                     # whether that message could be parsed
+    cdef uint64_t old_txid                 # of the messages whose difference is in `changes`
+    cdef uint64_t new_txid
+    cdef int found                         # result of that comparison
+    # The body that was made last; valid until the next call.
+    cdef const uint8_t* body
+    cdef uint64_t length
+
+    cdef bint make(self, const RecordHeader* record) except -1
+    cdef int compare(self, const RecordHeader* old, const RecordHeader* new, FieldSet keys) except -2
+
+
 # See delivery/conflation.pxi.
 
 
@@ -72,14 +98,23 @@ cdef class Held:
     cdef uint64_t before_publisher_id   # bookmark of the record before the first one
     cdef uint64_t before_sequence
     cdef uint64_t stepped_at       # log position of the first one if before_* is of an earlier record; else 0
+    # of a subscription that follows the state of a SOW topic: see delivery/live_conflation.pxi
+    cdef RecordHeader* base        # a copy of the value before the interval; NULL = there was none
+    cdef bint base_in_focus
+    cdef bytes reason              # of an out-of-focus message; None: the record is to be published
+    cdef ByteBuffer changes        # the fields that changed in the interval; None: none did
+    cdef bint whole                # there is no difference to send
+    cdef uint64_t bytes            # its memory
 
     cdef int keep(self, const RecordHeader* record) except -1
+    cdef int keep_base(self, const RecordHeader* record) except -1
+    cdef uint64_t memory(self) noexcept
 
 
 @cython.final
 cdef class Conflation:
     cdef EvaluationContext evaluation
-    cdef FieldSet fields
+    cdef FieldSet fields                   # None: the key is that of the SOW topic
     cdef ByteBuffer buffer
     cdef readonly uint64_t interval_ns
     cdef readonly bint adapts
@@ -93,6 +128,8 @@ cdef class Conflation:
         self, const RecordHeader* record, TopicEntry entry, uint64_t before_publisher_id, uint64_t before_sequence,
         bint stepped
     ) except -1
+    cdef Held begin(self, bytes key, const RecordHeader* record, TopicEntry entry, uint64_t time_ns)
+    cdef int count(self, Held held) except -1
     cdef Held first(self)
     cdef bint is_due(self, Held held, uint64_t now_ns)
     cdef int release(self, Held held) except -1
@@ -110,8 +147,23 @@ cdef class LiveConflation:
     cdef uint32_t flags_if_recorded
     cdef object holds                      # called when it begins to hold messages
     cdef LogCursor cursor                  # cursor of the newest message
+    cdef Bodies bodies                     # None: whole messages, and no deltas
+    cdef ByteBuffer buffer
 
     cdef int take(self, const RecordHeader* record, TopicEntry entry, LogCursor cursor) except -1
+    cdef int take_change(
+        self, const RecordHeader* record, TopicEntry entry, LogCursor cursor, const RecordHeader* before, bint in_focus
+    ) except -1
+    cdef int take_leaving(
+        self, bytes reason, TopicEntry entry, LogCursor cursor, const RecordHeader* before, uint64_t time_ns
+    ) except -1
+    cdef int note_changes(
+        self, Held held, const RecordHeader* record, const RecordHeader* before, FieldSet keys
+    ) except -1
+    cdef int begun(self, bint held_nothing) except -1
+    cdef int finish(self, Held held) except -1
+    cdef int send_changes(self, Held held, uint32_t flags) except -1
+    cdef bytes prefix_of(self, bytes head, TopicEntry entry)
     cdef int send(self, const RecordHeader* record, TopicEntry entry) except -1
     cdef int release(self, uint64_t until_ns) except -1
 
@@ -127,6 +179,9 @@ cdef class Member:
     cdef bytes sub_id                      # as in a header, without quotes; None = not sent
     cdef bytes prefix                      # prefix of a frame for this subscription alone
     cdef uint32_t flags
+    # of the current change of a SOW topic: `serial` of the routes, if its filter matches
+    cdef uint64_t matched                  # the new message
+    cdef uint64_t matched_before           # the value before
 
 
 cdef class Receiver:
@@ -135,6 +190,8 @@ cdef class Receiver:
     cdef object key
     cdef OutputBuffer output
     cdef LiveConflation conflation         # conflation of its only member; None for most
+    cdef Bodies bodies                     # of its select list; None: whole messages
+    cdef uint32_t deltas                   # number of members that want deltas
     cdef list always                       # members without a filter
     cdef bytes prefix                      # prefix of a frame for these
     cdef uint32_t flags
@@ -144,6 +201,28 @@ cdef class Receiver:
     cdef uint64_t serial
     cdef Member first                      # the first member whose filter matched
     cdef list more                         # the other members that matched, or None
+
+
+# See delivery/focus.pxi.
+
+
+@cython.final
+cdef class Focus:
+    cdef StateReader reader
+    cdef FieldSet keys                     # fields of the topic's key
+    cdef Bodies whole                      # of receivers without a select list
+    cdef bytes head                        # beginning of the header of an out-of-focus message
+    cdef FilterSet filters                 # of the members with `oof` and a filter; None: there are none
+    cdef list unfiltered                   # members with `oof` and without a filter
+    cdef uint32_t filtered_count           # members in `filters`
+    cdef uint32_t closely_count            # of these, those that need to know whether the value before matched
+    cdef uint32_t users                    # members with `oof` or deltas
+
+    cdef int enter(self, Member member, EvaluationContext evaluation) except -1
+    cdef int leave(self, Member member) except -1
+
+
+# See delivery/routes.pxi.
 
 
 @cython.final
@@ -159,6 +238,8 @@ cdef class TopicRoutes:
     cdef uint32_t touched_count
     cdef uint64_t serial
     cdef ByteBuffer joined                 # buffer for a prefix with several subscription ids
+    cdef object bodies                     # by the directives of a select list: Bodies, while a receiver uses it
+    cdef Focus focus                       # None: no member needs the state of the SOW topic
 
     cdef uint64_t deliver(self, const RecordHeader* record, LogCursor cursor, bint live) except? 0xFFFFFFFFFFFFFFFF
     cdef bint wants(self, const RecordHeader* record, uint64_t* cost) except -1
@@ -166,7 +247,11 @@ cdef class TopicRoutes:
     cdef int send_to_all(self, const RecordHeader* record, LogCursor cursor) except -1
     cdef int send_to_matching(self, FilterSet filters, const RecordHeader* record, LogCursor cursor) except -1
     cdef int touch(self, Member member) except -1
+    cdef int touch_receiver(self, Receiver receiver) except -1
     cdef int send_matched(self, Receiver receiver, const RecordHeader* record, LogCursor cursor) except -1
+    cdef int send_joined(
+        self, Receiver receiver, list members, const RecordHeader* record, LogCursor cursor
+    ) except -1
 
 
 # See delivery/delivery.pxi.

@@ -25,7 +25,13 @@ from cpython.dict cimport PyDict_Size
 
 from amps._core.journal.reader cimport LogCursor, LogFile, begin_reading, next_record, skip_record, topic_of
 from amps._core.delivery.output cimport OutputBuffer
-from amps._core.journal.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
+from amps._core.journal.record cimport (
+    KIND_DELTA_PUBLISH,
+    KIND_PUBLISH,
+    KIND_SOW_DELETE,
+    KIND_SOW_EXPIRY,
+    RecordHeader,
+)
 from amps._core.journal.search cimport TopicIndexReader, TopicSteps
 from amps._core.wire.topics cimport TopicEntry
 
@@ -96,6 +102,10 @@ cdef inline int deliver(Group group, const RecordHeader* record, LogCursor curso
     if record.kind == KIND_PUBLISH or record.kind == KIND_DELTA_PUBLISH:
         routes = routes_of(group, <TopicEntry?>topic_of(cursor.file, record.topic_id))
         group.work += routes.deliver(record, cursor, group.live)
+    elif group.live and (record.kind == KIND_SOW_DELETE or record.kind == KIND_SOW_EXPIRY):
+        routes = routes_of(group, <TopicEntry?>topic_of(cursor.file, record.topic_id))
+        if routes.focus is not None:
+            group.work += deliver_removal(routes, record, cursor)
     return 0
 
 

@@ -5,6 +5,8 @@ from amps._core.delivery.output import OutputBuffer
 from amps._core.expressions.machine import EvaluationContext, Filter, FilterSet
 from amps._core.journal.reader import LogCursor
 from amps._core.journal.search import TopicIndexReader, TopicSteps
+from amps._core.sow.table import StateReader
+from amps._core.values.documents import Documents, Selection
 from amps._core.wire.persisted import Destinations
 from amps._core.wire.topics import TopicEntry
 
@@ -52,7 +54,7 @@ class Conflation:
     def __init__(
         self,
         evaluation: EvaluationContext,
-        paths: Iterable[tuple[bytes | int, ...]],
+        paths: Iterable[tuple[bytes | int, ...]] | None,
         interval_s: float | None,
         held_bytes_max: int = ...,
     ) -> None: ...
@@ -81,18 +83,30 @@ class LiveConflation:
         flags: int,
         flags_if_recorded: int,
         holds: Callable[[LiveConflation], object],
+        documents: Documents | None = None,
+        selection: Selection | None = None,
     ) -> None: ...
     @property
     def due_ns(self) -> int | None: ...
     def run(self, now_ns: int, behind: bool) -> None: ...
     def send_held(self) -> None: ...
 
+class Bodies:
+    def __init__(self, documents: Documents | None, selection: Selection | None = None) -> None: ...
+
 class Member: ...
 
 class Receiver:
     def __init__(
-        self, key: Hashable, output: OutputBuffer, conflation: LiveConflation | None = None
+        self,
+        key: Hashable,
+        output: OutputBuffer,
+        conflation: LiveConflation | None = None,
+        bodies: Bodies | None = None,
     ) -> None: ...
+
+class Focus:
+    def __init__(self, reader: StateReader, entry: TopicEntry) -> None: ...
 
 class TopicRoutes:
     def __init__(
@@ -113,7 +127,10 @@ class TopicRoutes:
         flags: int,
         filter_: Filter | None = None,
         conflation: LiveConflation | None = None,
+        selection: Selection | None = None,
+        documents: Documents | None = None,
     ) -> None: ...
+    def follow(self, reader: StateReader) -> None: ...
     def remove(self, key: Hashable) -> None: ...
 
 class Group:

@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from amps._core.journal.reader cimport LogCursor
+from amps._core.journal.reader cimport LogCursor, LogFile
 from amps._core.journal.record cimport RecordHeader
 
 
@@ -31,6 +31,14 @@ cdef class OutputBuffer:
     cdef void begin_bookmarks(self, uint64_t publisher_id) noexcept
     cdef int publish(
         self, const char* prefix, uint64_t prefix_length, uint32_t flags, const RecordHeader* record, LogCursor cursor
+    ) except -1
+    cdef int publish_body(
+        self, const char* prefix, uint64_t prefix_length, uint32_t flags, const RecordHeader* record,
+        const uint8_t* payload, uint64_t payload_length, LogFile file,
+    ) except -1
+    cdef int out_of_focus(
+        self, const char* prefix, uint64_t prefix_length, uint32_t flags, bytes reason, const RecordHeader* record,
+        const uint8_t* payload, uint64_t payload_length,
     ) except -1
 
 

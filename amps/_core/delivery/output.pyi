@@ -6,6 +6,10 @@ WANT_BOOKMARK: int
 WANT_TIMESTAMP: int
 PACED: int
 WANT_LEASE: int
+WANT_SOW_KEY: int
+WANT_OUT_OF_FOCUS: int
+WANT_DELTA: int
+WANT_NO_EMPTIES: int
 
 class OutputBuffer:
     def __init__(self, on_first: Callable[[], object]) -> None: ...

@@ -6,7 +6,7 @@ output. The bytes behind that place came regardless of the client's pace, and co
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -14,9 +14,12 @@ from amps._core.journal.reader cimport LogCursor, LogFile
 from amps._core.journal.record cimport (
     EXTENSION_DELIVER_AT,
     RecordHeader,
+    RecordState,
     extension_word,
     record_correlation_id,
     record_payload,
+    record_sow_key,
+    record_state,
     record_user_id,
 )
 from amps._core.values.decimal_digits cimport decimal_digits_write
@@ -26,19 +29,25 @@ include "../shm/layout.pxi"
 cdef enum:
     CHUNK_BYTES = 131072
     COPY_BYTES_MAX = 32768         # larger payloads are passed as views of the log file
-    FRAME_EXTRA_BYTES = 256        # room for the numbers and keys of a frame's header
+    FRAME_EXTRA_BYTES = 320        # room for the numbers and keys of a frame's header
 
 # Flags of a message for one receiver.
 WANT_BOOKMARK = 1
 WANT_TIMESTAMP = 2
 PACED = 4                          # delivered at the client's own pace: replays, and subscriptions that have caught up
 WANT_LEASE = 8                     # a queue message to acknowledge; `lease_until_ns` is the end of its lease
+WANT_SOW_KEY = 16                  # the key of a record of a SOW topic
+# Of subscriptions to SOW topics; the output does not use them: delivery/focus.pxi.
+WANT_OUT_OF_FOCUS = 32             # tell of records that the subscription matches no more
+WANT_DELTA = 64                    # only what has changed
+WANT_NO_EMPTIES = 128              # with WANT_DELTA: nothing if nothing has changed
 
 cdef enum:
     BOOKMARK = 1
     TIMESTAMP = 2
     IS_PACED = 4
     LEASE = 8
+    SOW_KEY = 16
 
 
 cdef inline void write_digits(uint8_t* at, uint32_t value, uint32_t count) noexcept nogil:
@@ -200,15 +209,27 @@ cdef class OutputBuffer:
         self, const char* prefix, uint64_t prefix_length, uint32_t flags, const RecordHeader* record, LogCursor cursor
     ) except -1:
         """Append one message as a `publish` frame. `prefix` is its header up to and including `sids`."""
-        cdef uint64_t payload_length = record.payload_length
         # A record outside the mapped file may be freed after this call.
-        cdef bint by_reference = payload_length > COPY_BYTES_MAX and is_in_file(record, cursor.file)
+        cdef bint by_reference = record.payload_length > COPY_BYTES_MAX and is_in_file(record, cursor.file)
+        return self.publish_body(
+            prefix, prefix_length, flags, record, record_payload(record), record.payload_length,
+            cursor.file if by_reference else None,
+        )
+
+    cdef int publish_body(
+        self, const char* prefix, uint64_t prefix_length, uint32_t flags, const RecordHeader* record,
+        const uint8_t* payload, uint64_t payload_length, LogFile file,
+    ) except -1:
+        """Append a message with another body than that of its record. file: where the body is, if it may be passed as a
+        view of it; None: it is copied.
+        """
+        cdef bint by_reference = file is not None
         cdef uint64_t header_room = (
             prefix_length + FRAME_EXTRA_BYTES + record.correlation_id_length + record.user_id_length
+            + record.sow_key_length
         )
         cdef uint8_t* start
         cdef uint8_t* at
-        cdef uint32_t length
         cdef uint64_t deliver_at_ns
         if self.closed:
             return 0
@@ -216,6 +237,8 @@ cdef class OutputBuffer:
         at = start + 4
         memcpy(at, prefix, prefix_length)
         at += prefix_length
+        if flags & SOW_KEY:
+            at = write_sow_key(at, record)
         if flags & BOOKMARK:
             if record.publisher_id != self.publisher_id:
                 self.begin_bookmarks(record.publisher_id)
@@ -240,13 +263,7 @@ cdef class OutputBuffer:
             at += write_timestamp(at, record.timestamp_ns)
             at[0] = c'"'
             at += 1
-        if record.correlation_id_length:
-            memcpy(at, b',"x":"', 6)
-            at += 6
-            memcpy(at, record_correlation_id(record), record.correlation_id_length)
-            at += record.correlation_id_length
-            at[0] = c'"'
-            at += 1
+        at = write_correlation_id(at, record)
         if record.user_id_length:
             memcpy(at, b',"user_id":"', 12)
             at += 12
@@ -265,24 +282,90 @@ cdef class OutputBuffer:
                 at += decimal_digits_write(at, deliver_at_ns // 1_000_000)
         at[0] = c'}'
         at += 1
-        length = <uint32_t>((at - start - 4) + payload_length)
-        start[0] = <uint8_t>(length >> 24)
-        start[1] = <uint8_t>(length >> 16)
-        start[2] = <uint8_t>(length >> 8)
-        start[3] = <uint8_t>length
+        finish_header(start, at, payload_length)
         if by_reference:
             self.used += at - start
             self.seal()
-            self.sealed.append(
-                cursor.file.memory_view(record_payload(record) - cursor.file.data, payload_length)
-            )
+            self.sealed.append(file.memory_view(payload - file.data, payload_length))
         else:
-            memcpy(at, record_payload(record), payload_length)
+            memcpy(at, payload, payload_length)
             self.used += (at - start) + payload_length
         self.pending_bytes += (at - start) + payload_length
         if flags & IS_PACED:
             self.paced_until = self.taken_bytes + self.pending_bytes
         return 0
+
+    cdef int out_of_focus(
+        self, const char* prefix, uint64_t prefix_length, uint32_t flags, bytes reason, const RecordHeader* record,
+        const uint8_t* payload, uint64_t payload_length,
+    ) except -1:
+        """Append an `oof` frame about a record of a SOW topic (sow.md §13). prefix: as of `publish`."""
+        cdef uint64_t room = (
+            prefix_length + FRAME_EXTRA_BYTES + record.correlation_id_length + record.sow_key_length + payload_length
+        )
+        cdef uint8_t* start
+        cdef uint8_t* at
+        if self.closed:
+            return 0
+        start = reserve(self, room)
+        at = start + 4
+        memcpy(at, prefix, prefix_length)
+        at += prefix_length
+        if flags & SOW_KEY:
+            at = write_sow_key(at, record)
+        memcpy(at, b',"reason":"', 11)
+        at += 11
+        memcpy(at, PyBytes_AS_STRING(reason), <size_t>PyBytes_GET_SIZE(reason))
+        at += PyBytes_GET_SIZE(reason)
+        at[0] = c'"'
+        at = write_correlation_id(at + 1, record)
+        memcpy(at, b',"l":', 5)
+        at += 5
+        at += decimal_digits_write(at, payload_length)
+        at[0] = c'}'
+        at += 1
+        finish_header(start, at, payload_length)
+        memcpy(at, payload, payload_length)
+        self.used += (at - start) + payload_length
+        self.pending_bytes += (at - start) + payload_length
+        return 0
+
+
+cdef inline void finish_header(uint8_t* start, const uint8_t* end, uint64_t payload_length) noexcept:
+    """Write the length of a frame in front of its header."""
+    cdef uint32_t length = <uint32_t>((end - start - 4) + payload_length)
+    start[0] = <uint8_t>(length >> 24)
+    start[1] = <uint8_t>(length >> 16)
+    start[2] = <uint8_t>(length >> 8)
+    start[3] = <uint8_t>length
+
+
+cdef inline uint8_t* write_correlation_id(uint8_t* at, const RecordHeader* record) noexcept:
+    if record.correlation_id_length == 0:
+        return at
+    memcpy(at, b',"x":"', 6)
+    at += 6
+    memcpy(at, record_correlation_id(record), record.correlation_id_length)
+    at += record.correlation_id_length
+    at[0] = c'"'
+    return at + 1
+
+
+cdef inline uint8_t* write_sow_key(uint8_t* at, const RecordHeader* record) noexcept:
+    """Write the key of a record: what its publisher provided, or the number (sow.md §3). Records without a key have none.
+    """
+    cdef const RecordState* state = record_state(record)
+    if state == NULL:
+        return at
+    memcpy(at, b',"k":"', 6)
+    at += 6
+    if record.sow_key_length:
+        memcpy(at, record_sow_key(record), record.sow_key_length)
+        at += record.sow_key_length
+    else:
+        at += decimal_digits_write(at, state.key)
+    at[0] = c'"'
+    return at + 1
 
 
 cdef inline bint is_in_file(const RecordHeader* record, LogFile file) noexcept:

@@ -5,8 +5,13 @@
 # its own frames. The cost of adding or removing a member does not grow with their number, so that thousands of clients
 # can subscribe while messages are delivered.
 #
+# Receivers with a select list get other bodies (delivery/bodies.pxi). Members that want out-of-focus messages or deltas
+# make each new value of a SOW topic a matter of its state (delivery/focus.pxi): one frame per receiver, too.
+#
 # All filters are evaluated together, once per message (expressions/filter_set.pxi). Topics without filters have no such
 # cost.
+
+from weakref import WeakValueDictionary
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -19,6 +24,8 @@ from amps._core.values.fields cimport ByteBuffer
 from amps._core.wire.topics cimport TopicEntry, tell_facts
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.shm.platform cimport monotonic_ns
+from amps._core.sow.table cimport StateReader
+from amps._core.values.documents cimport Documents, Selection
 from amps._core.journal.record cimport RecordHeader, record_client_id, record_payload
 
 cdef enum:
@@ -33,10 +40,12 @@ cdef class Member:
 
 cdef class Receiver:
 
-    def __init__(self, key, OutputBuffer output, LiveConflation conflation=None):
+    def __init__(self, key, OutputBuffer output, LiveConflation conflation=None, Bodies bodies=None):
         self.key = key
         self.output = output
         self.conflation = conflation
+        self.bodies = bodies
+        self.deltas = 0
         self.always = []
         self.prefix = None
         self.flags = 0
@@ -47,11 +56,24 @@ cdef class Receiver:
         self.more = None
 
 
-cdef inline int publish(
-    OutputBuffer output, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor
+cdef inline int put(
+    Receiver receiver, const char* prefix, uint64_t prefix_length, uint32_t flags, const RecordHeader* record,
+    LogCursor cursor,
 ) except -1:
-    return output.publish(
-        PyBytes_AS_STRING(prefix), <uint64_t>PyBytes_GET_SIZE(prefix), flags, record, cursor
+    """Send a frame with the body that the receiver wants."""
+    if receiver.bodies is None:
+        return receiver.output.publish(prefix, prefix_length, flags, record, cursor)
+    receiver.bodies.make(record)
+    return receiver.output.publish_body(
+        prefix, prefix_length, flags, record, receiver.bodies.body, receiver.bodies.length, None
+    )
+
+
+cdef inline int publish(
+    Receiver receiver, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor
+) except -1:
+    return put(
+        receiver, PyBytes_AS_STRING(prefix), <uint64_t>PyBytes_GET_SIZE(prefix), flags, record, cursor
     )
 
 
@@ -61,7 +83,7 @@ cdef inline int hand(
     """Send a frame to a receiver, or pass the message to its conflation."""
     if receiver.conflation is not None:
         return receiver.conflation.take(record, self.entry, cursor)
-    return publish(receiver.output, prefix, flags, record, cursor)
+    return publish(receiver, prefix, flags, record, cursor)
 
 
 @cython.final
@@ -80,6 +102,8 @@ cdef class TopicRoutes:
         self.touched_count = 0
         self.serial = 0
         self.joined = None
+        self.bodies = WeakValueDictionary()
+        self.focus = None
 
     def __len__(self):
         return len(self.members)
@@ -94,26 +118,32 @@ cdef class TopicRoutes:
 
     def add(
         self, key, receiver_key, OutputBuffer output, bytes sub_id, uint32_t flags, Filter filter_=None,
-        LiveConflation conflation=None,
+        LiveConflation conflation=None, Selection selection=None, Documents documents=None,
     ):
-        """Add a subscription to the topic. Raises ValueError if it is a member already.
+        """Add a subscription to the topic. Raises ValueError if it is a member already, or has flags for SOW topics
+        without `follow`.
 
         receiver_key: members with the same key share their frames. sub_id: as in a header, without quotes; None if
         frames need no subscription id. flags: see delivery/output.pyx. conflation: the conflation of a receiver with
-        this single member.
+        this single member. selection, documents: of a receiver that gets selected fields; None: whole messages.
         """
         cdef Member member = Member()
         cdef Receiver receiver = self.receivers.get(receiver_key)
         if key in self.members:
             raise ValueError("the subscription is a member already")
+        if flags & (OUT_OF_FOCUS | DELTA) and self.focus is None:
+            raise ValueError("the routes do not follow the state of a SOW topic")
         if receiver is None:
-            receiver = self.receivers[receiver_key] = Receiver(receiver_key, output, conflation)
+            receiver = Receiver(receiver_key, output, conflation, self._bodies(documents, selection))
+            self.receivers[receiver_key] = receiver
         member.receiver = receiver
         member.filter = filter_
         member.sub_id = sub_id
         member.flags = flags
         receiver.members += 1
         self.members[key] = member
+        if self.focus is not None:
+            self.focus.enter(member, self.evaluation)
         if filter_ is None:
             receiver.always.append(member)
             self._always_changed(receiver)
@@ -123,11 +153,29 @@ cdef class TopicRoutes:
             self.filters = FilterSet(self.evaluation)
         self.filters.add(filter_, member)
 
+    def follow(self, StateReader reader):
+        """Let members get out-of-focus messages and deltas. reader: of the topic's state, which must be a SOW topic."""
+        if self.focus is None:
+            self.focus = Focus(reader, self.entry)
+
+    def _bodies(self, Documents documents, Selection selection):
+        """The bodies for receivers with a select list; they share one object."""
+        if selection is None:
+            return None
+        found = self.bodies.get(selection.directives)
+        if found is None:
+            found = self.bodies[selection.directives] = Bodies(documents, selection)
+        return found
+
     def remove(self, key):
         """Remove a subscription."""
         cdef Member member = self.members.pop(key)
         cdef Receiver receiver = member.receiver
         receiver.members -= 1
+        if self.focus is not None:
+            self.focus.leave(member)
+            if self.focus.users == 0:
+                self.focus = None
         if receiver.members == 0:
             del self.receivers[receiver.key]
             self.touched = []  # it may still contain the receiver
@@ -171,6 +219,8 @@ cdef class TopicRoutes:
         cdef uint64_t cost = 0
         if self.filters is not None:
             cost = match(self, self.filters, record, live)
+        if self.focus is not None:
+            return cost + deliver_change(self, record, cursor)
         send(self, record, cursor)
         return cost
 
@@ -190,7 +240,7 @@ cdef class TopicRoutes:
         for member in self.members.values():
             receiver = member.receiver
             publish(
-                receiver.output,
+                receiver,
                 receiver.prefix if member.filter is None else member.prefix,
                 receiver.flags | member.flags,
                 record,
@@ -232,8 +282,14 @@ cdef class TopicRoutes:
             else:
                 receiver.more.append(member)
             return 0
-        receiver.serial = self.serial
+        self.touch_receiver(receiver)
         receiver.first = member
+        return 0
+
+    cdef int touch_receiver(self, Receiver receiver) except -1:
+        """Note that a receiver gets the message."""
+        receiver.serial = self.serial
+        receiver.first = None
         receiver.more = None
         # Entries of the list are overwritten for each message, like the list of matches.
         if self.touched_count < <uint32_t>PyList_GET_SIZE(self.touched):
@@ -246,32 +302,19 @@ cdef class TopicRoutes:
     cdef int send_matched(self, Receiver receiver, const RecordHeader* record, LogCursor cursor) except -1:
         """Send one frame for a receiver's members whose filters matched, and its members without a filter."""
         cdef Member member = receiver.first
-        cdef uint32_t flags = receiver.flags | member.flags
-        cdef list matched
-        cdef bint begun = False
-        receiver.first = None
-        if receiver.more is None and not receiver.always:
-            return hand(self, receiver, member.prefix, flags, record, cursor)
-        matched = receiver.always + [member] + (receiver.more or [])
-        receiver.more = None
-        if self.joined is None:
-            self.joined = ByteBuffer()
-        self.joined.length = 0
-        self.joined.append(PyBytes_AS_STRING(self.head), <uint64_t>PyBytes_GET_SIZE(self.head))
-        for member in matched:
-            flags |= member.flags
-            if member.sub_id is None:
-                continue
-            if begun:
-                self.joined.append_byte(c',')
-            else:
-                self.joined.append(b',"sids":"', 9)
-                begun = True
-            self.joined.append(PyBytes_AS_STRING(member.sub_id), <uint64_t>PyBytes_GET_SIZE(member.sub_id))
-        if begun:
-            self.joined.append_byte(c'"')
-        receiver.output.publish(<const char*>self.joined.data, self.joined.length, flags, record, cursor)
-        return 0
+        if member is not None and receiver.more is None and not receiver.always:
+            receiver.first = None
+            return hand(self, receiver, member.prefix, member.flags, record, cursor)
+        if member is None:
+            return hand(self, receiver, receiver.prefix, receiver.flags, record, cursor)
+        return self.send_joined(receiver, take_matched(receiver), record, cursor)
+
+    cdef int send_joined(
+        self, Receiver receiver, list members, const RecordHeader* record, LogCursor cursor
+    ) except -1:
+        """Send one frame for several members of a receiver."""
+        cdef uint32_t flags = join_prefix(self, self.head, members)
+        return put(receiver, <const char*>self.joined.data, self.joined.length, flags, record, cursor)
 
 
 cdef inline int send(TopicRoutes self, const RecordHeader* record, LogCursor cursor) except -1:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from amps._core.delivery.delivery import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_HELD, REPLAY_UNFINISHED
 from amps._core.journal.reader import LogDamaged, LogDirectory, LogUnreadable
+from amps._core.values.documents import Documents
 from amps._core.wire.topics import TopicTable
 from amps.config import ServerConfig
 from amps.journal.bookmark_text import format_bookmark
@@ -82,10 +83,17 @@ class Feeds:
         self._schedule = schedule
         self._schedule_after = schedule_after
         self._evaluations = evaluations
-        members = SubscriptionSet(topics, evaluations, combine=True, live=True, holds=self._expect_due)
-        self._live = LiveFeed(members, core, schedule, flush)
         members = SubscriptionSet(topics, evaluations, combine=False, live=False)
         self._durable = DurableFeed(members, core, schedule, flush)
+        self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
+        self.states = SowStates(
+            config, runtime, core, None if self.journal is None else self.journal.directory
+        )
+        members = SubscriptionSet(
+            topics, evaluations, combine=True, live=True, holds=self._expect_due, states=self.states
+        )
+        floor = self.states.floor if config.sow_topics else None
+        self._live = LiveFeed(members, core, schedule, flush, floor)
         self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
         self._at_watermark: list[tuple[Replay, int]] = []
@@ -102,8 +110,6 @@ class Feeds:
         self._searches = Searches(self.read_ahead, schedule, self.journal_damaged)
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
-        self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
-        self.states = SowStates(config, runtime, core, self.journal)
         settings = config.transaction_log
         self._pages: JournalPages | None = None
         if self.journal is not None and settings is not None and settings.o_direct:
@@ -120,6 +126,10 @@ class Feeds:
         """Whether a subscription of this worker gets messages when they are durable."""
         return self._durable.tailer is not None or bool(self._replays or self._at_watermark)
 
+    def documents_of(self, message_type: str) -> Documents | None:
+        """What merges, compares and reduces messages of a type; None: it has no such operations."""
+        return self._evaluations.documents_of(message_type)
+
     def forget(self, connection: Session) -> None:
         """Remove a connection that has ended."""
         self._unread.pop(connection, None)
@@ -128,10 +138,7 @@ class Feeds:
         """Run one turn. True: there is more work to do at once."""
         self._searches.run()
         more = bool(self._searches)
-        live_done = self._live.run()
-        more |= not live_done
-        if live_done:
-            self.states.live_from(0 if self._live.tailer is None else self._core.view.next_txid)
+        more |= not self._live.run()
         if self._held:
             self._send_held()
         self.release_transient()
@@ -174,7 +181,7 @@ class Feeds:
 
     def release_journals(self) -> None:
         """Publish which journals this worker does not need any more."""
-        self.states.look_around()
+        self.states.release_journals()
         if self.journal is not None:
             self.journal.release_unused()
         if self._pages is not None:
@@ -350,8 +357,6 @@ class Feeds:
             then()
 
         view = self._core.view
-        if self._live.tailer is None:
-            self.states.live_from(view.next_txid)
         view.read()
         txid = int(view.next_txid)
         if self._live.tailer is None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from amps._core.delivery.delivery import PACE_BYTES, PACE_MESSAGES, PACE_SPEED
+from amps._core.values.documents import Selection
 from amps.config.units import DELAY_MAX_S
-from amps.expressions import ExpressionError, parse_field
+from amps.expressions import ExpressionError, parse_field, parse_select_list
 from amps.expressions.syntax import Path
 from amps.server.transport.failures import BAD_DELAY, CommandFailure, not_supported_yet
 
@@ -70,6 +71,8 @@ LEGACY_HEADERS = (
 )
 """Headers that today are options: name, value, option (protocol.md §3.1)."""
 
+DELTA_COMMANDS = ("delta_subscribe", "sow_and_delta_subscribe")
+
 INTERVAL_S_MAX = 100 * 365 * 86400.0
 """A hundred years: longer than any useful interval, and in nanoseconds it fits into every counter."""
 
@@ -113,20 +116,28 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Conflating:
-    """The conflation of a subscription. `interval_s` None: `auto`. `paths`: the fields that make the key."""
+    """The conflation of a subscription. `interval_s` None: `auto`. `paths`: the fields that make the key; None: the key
+    is that of the SOW topic.
+    """
 
     interval_s: float | None
-    paths: tuple[Path, ...]
+    paths: tuple[Path, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The checked options of one command. Options that have no effect without a SOW are accepted."""
+    """The checked options of one command. Options that have no effect without a SOW are accepted. `delta`: the command
+    asks for changes only. `select`: None for whole messages.
+    """
 
     replace: bool = False
     bookmark: bool = False
     timestamp: bool = False
     oof: bool = False
+    delta: bool = False
+    no_empties: bool = False
+    no_sowkey: bool = False
+    select: Selection | None = None
     non_regex_topic: bool = False
     live: bool = False
     fully_durable: bool = False
@@ -233,7 +244,6 @@ def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) 
     if "max_backlog" in found and not _DIGITS.fullmatch(found["max_backlog"]):
         raise CommandFailure("invalid options", f"max_backlog={found['max_backlog']}")
     for name, what in (
-        ("select", "select lists"),
         ("top_n", "pagination"),
         ("grouping", "aggregated subscriptions"),
     ):
@@ -244,6 +254,10 @@ def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) 
         bookmark="bookmark" in found,
         timestamp="timestamp" in found,
         oof="oof" in found,
+        delta=command in DELTA_COMMANDS,
+        no_empties="no_empties" in found,
+        no_sowkey="no_sowkey" in found,
+        select=_selection(found),
         fully_durable="fully_durable" in found,
         non_regex_topic="non_regex_topic" in found,
         live="live" in found and bookmark,
@@ -378,8 +392,7 @@ def _conflating(found: dict[str, str]) -> Conflating | None:
     interval_s = None if text == "auto" else _interval(found, "conflation")
     keys = found.get("conflation_key")
     if keys is None:
-        # Topics have no keys of their own.
-        raise CommandFailure("invalid options", "conflation of a topic without a SOW needs a conflation_key")
+        return Conflating(interval_s, None)
     if keys[:1] != "[" or keys[-1:] != "]":
         raise CommandFailure("invalid options", f"conflation_key={keys}: fields must stand in brackets")
     paths = []
@@ -389,6 +402,16 @@ def _conflating(found: dict[str, str]) -> Conflating | None:
         except ExpressionError as error:
             raise CommandFailure("invalid options", f"conflation_key: {error}") from error
     return Conflating(interval_s, tuple(paths))
+
+
+def _selection(found: dict[str, str]) -> Selection | None:
+    """The select list among the options, if any (sow.md §18, D30). Raises CommandFailure."""
+    if "select" not in found:
+        return None
+    try:
+        return parse_select_list(found["select"])
+    except ValueError as error:
+        raise CommandFailure("invalid options", str(error)) from error
 
 
 def parse_logon_options(text: str) -> Options:

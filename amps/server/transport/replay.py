@@ -31,6 +31,7 @@ from amps._core.delivery.delivery import (
     ReplayTailer,
     TopicRoutes,
 )
+from amps._core.delivery.output import PACED
 from amps._core.journal.reader import LogCursor, LogUnreadable
 from amps._core.journal.search import read
 from amps._core.wire.persisted import Destinations
@@ -92,7 +93,8 @@ class Replay:
             return NO_ROUTES
         routes = TopicRoutes(entry, self._evaluations.of_type(entry.message_type))
         for member in members:
-            enter_routes(routes, entry, member, member, self, paced=True)
+            documents = self._evaluations.documents_of(entry.message_type)
+            enter_routes(routes, member.flags(entry) | PACED, member, member, self, documents)
         return routes
 
     @property

@@ -19,7 +19,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from amps._core.delivery.delivery import LiveConflation
-from amps._core.delivery.output import WANT_BOOKMARK, WANT_TIMESTAMP, OutputBuffer
+from amps._core.delivery.output import (
+    WANT_BOOKMARK,
+    WANT_DELTA,
+    WANT_NO_EMPTIES,
+    WANT_OUT_OF_FOCUS,
+    WANT_SOW_KEY,
+    WANT_TIMESTAMP,
+    OutputBuffer,
+)
 from amps._core.expressions.machine import Filter
 from amps._core.wire.framing import build_header, encode_frame
 from amps._core.wire.ingress import Ingress, LeaseTable
@@ -409,7 +417,27 @@ class Subscription:
     def flags(self, entry: TopicEntry) -> int:
         """Route flags for a topic."""
         bookmark = entry.logged and (self.options.bookmark or self.bookmark is not None)
-        return (WANT_BOOKMARK if bookmark else 0) | (WANT_TIMESTAMP if self.options.timestamp else 0)
+        flags = (WANT_BOOKMARK if bookmark else 0) | (WANT_TIMESTAMP if self.options.timestamp else 0)
+        return flags if entry.sow is None else flags | self._state_flags(entry)
+
+    def _state_flags(self, entry: TopicEntry) -> int:
+        """Route flags for a SOW topic. Bookmark subscriptions read history, which has no focus and no deltas (D9)."""
+        options = self.options
+        flags = 0 if options.no_sowkey else WANT_SOW_KEY
+        if self.bookmark is not None or not self._is_conflated_by_key(entry):
+            return flags
+        flags |= WANT_OUT_OF_FOCUS if options.oof else 0
+        flags |= WANT_DELTA if options.delta else 0
+        return flags | (WANT_NO_EMPTIES if options.no_empties else 0)
+
+    def _is_conflated_by_key(self, entry: TopicEntry) -> bool:
+        """Whether conflation, if any, is by the records of a SOW topic. Different records under one key have neither
+        focus nor differences.
+        """
+        conflating = self.options.conflating
+        if conflating is None or conflating.paths is None:
+            return True
+        return entry.sow is not None and set(conflating.paths) == set(entry.sow.keys.fields.paths)
 
     @property
     def may_pause(self) -> bool:

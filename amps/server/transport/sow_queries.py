@@ -23,6 +23,7 @@ from typing import Any
 from amps._core.delivery.results import SCAN_DONE, SCAN_FULL, SCAN_MISSING, SCAN_MORE, ResultFrames, StateScan
 from amps._core.expressions.machine import Filter, FilterSet
 from amps._core.queues.sender import QueueSearch
+from amps._core.values.documents import Documents
 from amps._core.wire.framing import build_header
 from amps._core.wire.topics import TopicEntry
 from amps.config.model_sow import SowTopicConfig
@@ -60,7 +61,6 @@ class Terms:
     order: Sequence[OrderField]
     is_ordered: bool
     options: Options
-    with_keys: bool
     queue_keys: frozenset[int] | None = None
     beginnings: dict[str, bytes] = field(default_factory=dict)
 
@@ -119,7 +119,6 @@ def terms_of(
         order,
         bool(order) or "skip_n" in found,
         options,
-        "no_sowkey" not in found,
         _queue_keys(header),
     )
 
@@ -197,11 +196,14 @@ class SowQuery:
         self._txid = txid
         assert connection.results is not None
         limit = min(terms.limit, ROWS_ALL)
+        documents = self._documents()
         self._frames = ResultFrames(
             connection.results,
             self._header.get("batch_size") or 1,
-            terms.with_keys,
+            not terms.options.no_sowkey,
             terms.options.timestamp,
+            documents,
+            None if documents is None else terms.options.select,
             skip_count=terms.skip,
             row_limit=limit,
         )
@@ -240,6 +242,13 @@ class SowQuery:
                 worker.runtime.queue_statistics.count_query(worker.index, queue)
             self._queues.begin(worker.core.view.journal_written)
 
+    def _documents(self) -> Documents | None:
+        """What reduces messages to the selected fields; None: the type of the messages has no fields to select."""
+        for target in self.terms.targets:
+            if target.entry.sow is not None:
+                return target.entry.sow.documents
+        return None
+
     def _alone(self, filter_: Filter | None) -> FilterSet | None:
         if filter_ is None:
             return None
@@ -251,7 +260,13 @@ class SowQuery:
         states = worker.feeds.states
         assert connection.results is not None
         self._left_frames = ResultFrames(
-            connection.results, 1, self.terms.with_keys, self.terms.options.timestamp, apart=True
+            connection.results,
+            1,
+            not self.terms.options.no_sowkey,
+            self.terms.options.timestamp,
+            self._documents(),
+            self.terms.options.select if self._documents() is not None else None,
+            apart=True,
         )
         names = {target.entry.name for target in self.terms.targets}
         for config in states.names.matching(

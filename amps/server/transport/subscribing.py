@@ -35,6 +35,7 @@ from dataclasses import replace
 from functools import partial
 
 from amps.config.model_sow import SowTopicConfig
+from amps.expressions import parse_field
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.topics import (
     DISCARDED_TOPIC,
@@ -336,6 +337,7 @@ class Subscribing:
             predicate = topic_predicate(topic, not literal)
         except BadTopicExpression as error:
             raise CommandFailure("bad regex topic", str(error)) from error
+        self._check_state_options(topic, options, literal)
         if not sub_id:
             self._generated_ids += 1
             sub_id = f"SAMPS-{connection.serial}-{self._generated_ids}"
@@ -386,6 +388,26 @@ class Subscribing:
         if queues and predicate is None:
             subscription.place = Place.QUEUE
         return subscription, start
+
+    def _check_state_options(self, topic: str, options: Options, literal: bool) -> None:
+        """Check options whose meaning depends on the SOW topics that a topic stands for. Raises CommandFailure."""
+        feeds, message_type = self._worker.feeds, self._connection.message_type
+        if options.select is not None and feeds.documents_of(message_type) is None:
+            raise CommandFailure(
+                "invalid options", f"select: messages of type {message_type} are sent as a whole only"
+            )
+        if options.conflating is None:
+            return
+        topics = feeds.states.names.matching(topic, message_type, regex_allowed=not literal)
+        paths = options.conflating.paths
+        if paths is None and not topics:
+            raise CommandFailure("invalid options", "conflation of a topic without a SOW needs a conflation_key")
+        if paths is not None and options.oof:
+            for found in topics:
+                if {parse_field(key) for key in found.keys} != set(paths):
+                    raise CommandFailure(
+                        "invalid options", f"with oof, conflation_key must name the Key fields of {found.name!r}"
+                    )
 
     async def _enter(
         self,

@@ -10,11 +10,21 @@ import json
 from collections.abc import Callable, Iterator
 
 from amps._core.delivery.delivery import Conflation, Group, LiveConflation, TopicRoutes
-from amps._core.delivery.output import PACED, WANT_BOOKMARK, WANT_TIMESTAMP
+from amps._core.delivery.output import (
+    PACED,
+    WANT_BOOKMARK,
+    WANT_DELTA,
+    WANT_NO_EMPTIES,
+    WANT_OUT_OF_FOCUS,
+    WANT_SOW_KEY,
+    WANT_TIMESTAMP,
+)
+from amps._core.values.documents import Documents
 from amps._core.wire.topics import TopicEntry, TopicTable
 from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.transport.patterns import Pattern, PatternIndex
 from amps.server.transport.session import Membership, Subscription
+from amps.server.transport.sow_state import SowStates
 
 SHOWN_CHARACTERS = 500
 """Filters and names are shortened to so many characters in the administration interface."""
@@ -46,11 +56,14 @@ class SubscriptionSet:
         combine: bool,
         live: bool,
         holds: Callable[[Subscription], object] | None = None,
+        states: SowStates | None = None,
     ) -> None:
         """`live`: messages are delivered when they are published, not when a replay reads them. `holds` is called when
         conflation begins to hold a message of a subscription; None: conflation is done by the members' tailers only.
+        `states`: for members with `oof` and deltas; None: they get neither.
         """
         self._holds = holds
+        self._states = states
         self.group = Group(self._find_routes, live)
         self._topics = topics
         self._evaluations = evaluations
@@ -116,7 +129,9 @@ class SubscriptionSet:
         connection, options = subscription.connection, subscription.options
         assert options.conflating is not None
         evaluation = self._evaluations.of_type(connection.message_type)
-        flags = WANT_TIMESTAMP if options.timestamp else 0
+        flags = (WANT_TIMESTAMP if options.timestamp else 0) | (0 if options.no_sowkey else WANT_SOW_KEY)
+        flags |= (WANT_OUT_OF_FOCUS if options.oof else 0) | (WANT_DELTA if options.delta else 0)
+        flags |= WANT_NO_EMPTIES if options.no_empties else 0
         return LiveConflation(
             Conflation(evaluation, options.conflating.paths, options.conflating.interval_s),
             connection.output,
@@ -124,6 +139,8 @@ class SubscriptionSet:
             flags,
             flags | (WANT_BOOKMARK if options.bookmark else 0),
             lambda _: holds(subscription),
+            self._evaluations.documents_of(connection.message_type),
+            options.select,
         )
 
     def _entries(self, topic: str, message_type: str) -> Iterator[TopicEntry]:
@@ -182,29 +199,41 @@ class SubscriptionSet:
         if subscription.takes(entry):
             # Messages held by conflation share no frames with others.
             shared = self._combine and subscription.conflation is None
+            flags = subscription.flags(entry)
+            if flags & (WANT_OUT_OF_FOCUS | WANT_DELTA):
+                if self._states is None or entry.sow is None:
+                    raise AssertionError("out-of-focus messages and deltas of a topic without state")
+                routes.follow(self._states.reader(entry.sow.number))
             enter_routes(
                 routes,
-                entry,
+                flags | (0 if self._combine else PACED),
                 subscription,
                 member,
                 subscription.connection if shared else member,
-                paced=not self._combine,
+                self._evaluations.documents_of(entry.message_type),
             )
 
 
 def enter_routes(
     routes: TopicRoutes,
-    entry: TopicEntry,
+    flags: int,
     subscription: Subscription,
     key: object,
     receiver: object,
-    *,
-    paced: bool,
+    documents: Documents | None,
 ) -> None:
-    """Add the route of a topic's messages to a subscription, in the receiver's frames. `paced`: the subscription is
-    served as fast as its connection accepts output.
+    """Add the route of a topic's messages to a subscription, in the receiver's frames. One frame has one body, so each
+    select list of a receiver has frames of its own. `documents`: of the message type.
     """
-    flags = subscription.flags(entry) | (PACED if paced else 0)
-    output = subscription.connection.output
-    shown = shown_id(subscription)
-    routes.add(key, receiver, output, shown, flags, subscription.filter, subscription.conflation)
+    select = subscription.options.select
+    routes.add(
+        key,
+        receiver if select is None else (receiver, select.directives),
+        subscription.connection.output,
+        shown_id(subscription),
+        flags,
+        subscription.filter,
+        subscription.conflation,
+        select,
+        documents,
+    )

@@ -270,7 +270,7 @@ def test_options_conflation_of_a_replay() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["conflation=1s", "conflation=1s,conflation_key=/k", "conflation=1s,conflation_key=[]", "conflation_key=[/k]",
+    ["conflation=1s,conflation_key=/k", "conflation=1s,conflation_key=[]", "conflation_key=[/k]",
      "conflation=1s,conflation_key=[1]", "conflation=1s,conflation_key=[/a + /b]",
      "conflation=1s,conflation_key=[/a/b[]", "conflation=soon,conflation_key=[/k]",
      "conflation=1s,conflation_key=[/a[1]]", "conflation=1s,conflation_key=[/k,]",
