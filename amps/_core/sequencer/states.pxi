@@ -233,6 +233,15 @@ cdef int shorten(RecordHeader* record, uint32_t payload_length) except -1:
     return 0
 
 
+cdef uint32_t removal_token(const RecordHeader* record) noexcept nogil:
+    """The token of a request to delete keys; 0: it wants no answer."""
+    cdef RemovalRequest request
+    if record.payload_length < sizeof(request):
+        return 0
+    memcpy(&request, record_payload(record), sizeof(request))
+    return request.token
+
+
 cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal, int index) except -1:
     """Turn the request of a client to delete keys into a removal of those that have a value, and answer it. False: there
     is no room for the removal.
