@@ -45,6 +45,7 @@ HOT = {
     "client.traffic",
     "columns.columns",
     "delivery.delivery",
+    "delivery.results",
     "messages.json",
     "queues.engine",
     "queues.sender",

@@ -7,7 +7,8 @@ subscription that gets its own frames. The frame is written to the output buffer
 tailer, one durable tailer, and one tailer for each replay.
 
 What lives here: output buffers (`output`); tailers, routes, pace, the bounds of replays, conflation, and the watch of
-messages that run actions (`delivery`).
+messages that run actions (`delivery`); the results of queries of SOW topics (`results`): scans of a snapshot, which
+put the records that match into frames.
 
 What may not live here: sockets (`amps/server/transport/`), and the deliveries of queues (`queues`), which the core
 decides. `queues` uses the output buffers.
@@ -17,5 +18,5 @@ Invariants
 - The output of a connection is bounded: replays wait until the connection takes output, and the limits for slow clients
   apply to other output.
 
-Imports `wire`, `expressions`, `journal`, `values` and `shm`.
+Imports `wire`, `sow`, `expressions`, `journal`, `values` and `shm`.
 """

@@ -27,6 +27,7 @@ cdef class OutputBuffer:
     cdef int tell(self) except -1
     cdef int begin_chunk(self, uint64_t length) except -1
     cdef int seal(self) except -1
+    cdef int add(self, const uint8_t* data, uint64_t length) except -1
     cdef void begin_bookmarks(self, uint64_t publisher_id) noexcept
     cdef int publish(
         self, const char* prefix, uint64_t prefix_length, uint32_t flags, const RecordHeader* record, LogCursor cursor
@@ -39,3 +40,6 @@ cdef class OutputBuffer:
         self, const char* prefix, uint64_t prefix_length, uint32_t flags, bytes reason, const RecordHeader* record,
         const uint8_t* payload, uint64_t payload_length,
     ) except -1
+
+
+cdef uint32_t write_timestamp(uint8_t* at, uint64_t timestamp_ns) noexcept nogil

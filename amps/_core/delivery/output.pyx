@@ -161,6 +161,19 @@ cdef class OutputBuffer:
         self.used += length
         self.pending_bytes += length
 
+    cdef int add(self, const uint8_t* data, uint64_t length) except -1:
+        """Add bytes as they are."""
+        if self.closed or length == 0:
+            return 0
+        memcpy(reserve(self, length), data, length)
+        self.used += length
+        self.pending_bytes += length
+        return 0
+
+    def note_paced(self):
+        """Let everything that was taken count as paced: a result that the client's pace set has gone out behind it."""
+        self.paced_until = max(self.paced_until, self.taken_bytes)
+
     @property
     def unpaced_bytes(self):
         """Number of bytes after the last paced message, including bytes that were taken."""

@@ -28,6 +28,20 @@ cdef class StateReader:
             return self.values.at(place)
         return self.places.at(place)
 
+    cdef const RecordHeader* address(self, const KeySlot* slot) except? NULL:
+        """Where the newest record of a slot lies, to have it fetched from memory; it is neither read nor checked. NULL: it
+        is not known without reading. Raises LogDamaged, LogRemoved.
+        """
+        if slot.place & PLACE_IN_FILE:
+            return self.values.at(slot.place)
+        return self.places.address(slot.place)
+
+    cdef bint is_resident(self, uint64_t place, uint64_t length) except -1:
+        """Whether so many bytes at a place are in memory; see JournalPlaces. Value files always count as in memory: the
+        core reads them at a start, and writes them through memory. Raises LogDamaged, LogRemoved.
+        """
+        return place & PLACE_IN_FILE != 0 or self.places.is_resident(place, length)
+
     cdef const RecordHeader* value(self, const KeySlot* slot, uint64_t txid, uint64_t written) except? NULL:
         """The value of a copied slot at a transaction id; NULL: none. written: the log is written up to this position.
         Returns NOT_WRITTEN if that does not suffice. Raises LogDamaged, LogRemoved.

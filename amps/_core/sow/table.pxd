@@ -105,11 +105,29 @@ cdef class ValueFile:
 cdef class JournalPlaces:
     cdef object directory          # LogDirectory
     cdef object numbers
-    cdef list files                # LogFiles in use
-    cdef LogFile file              # of the last record
+    cdef list files                # PlaceFiles in use
+    cdef PlaceFile file            # of the last record
+    cdef uint8_t period            # in which windows were found in memory
+    cdef readonly LogFile missing_file     # of a record that is not in memory
+    cdef readonly uint64_t missing_offset
+    cdef readonly uint64_t missing_bytes
+    cdef readonly uint64_t needed_until    # file offset
 
     cdef const RecordHeader* at(self, uint64_t position) except NULL
-    cdef LogFile file_at(self, uint64_t position)
+    cdef const RecordHeader* address(self, uint64_t position) except? NULL
+    cdef bint is_resident(self, uint64_t position, uint64_t length) except -1
+    cdef PlaceFile file_at(self, uint64_t position)
+
+
+@cython.final
+cdef class PlaceFile:
+    cdef LogFile file
+    cdef uint64_t begin            # log positions
+    cdef uint64_t end
+    cdef uint8_t* windows          # by window: the period in which it was found in memory; 0 = never
+    cdef uint64_t window_count
+
+    cdef bint window_is_resident(self, uint64_t window, uint8_t period) noexcept nogil
 
 
 # See sow/topic_state.pxi.
@@ -167,7 +185,9 @@ cdef const RecordHeader* NOT_WRITTEN
 cdef class StateReader:
     cdef readonly KeyMemory table
     cdef readonly ValueFile values
-    cdef JournalPlaces places
+    cdef readonly JournalPlaces places
 
     cdef const RecordHeader* at(self, uint64_t place) except NULL
+    cdef const RecordHeader* address(self, const KeySlot* slot) except? NULL
+    cdef bint is_resident(self, uint64_t place, uint64_t length) except -1
     cdef const RecordHeader* value(self, const KeySlot* slot, uint64_t txid, uint64_t written) except? NULL

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
-from amps._core.journal.reader import LogDirectory
+from amps._core.journal.reader import LogDirectory, LogFile
 
 KEYS_OF_TOPIC_MAX: int
 VALUE_FILE_MAGIC: bytes
@@ -53,6 +53,9 @@ class ValueFile:
 
 class JournalPlaces:
     def __init__(self, directory: LogDirectory, numbers: Callable[[], tuple[int, int]]) -> None: ...
+    @property
+    def missing(self) -> tuple[LogFile, int, int, int]: ...
+    def begin_period(self) -> None: ...
     def forget(self, before_number: int) -> None: ...
 
 class TopicState:

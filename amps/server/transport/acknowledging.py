@@ -249,7 +249,7 @@ class Acknowledging:
             raise CommandFailure("invalid options", "selectors exclude each other: " + ", ".join(selectors))
         options = parse_acknowledgement_options(text_of(header, "opts"))
         queue = names.acknowledged(topic, connection.message_type)
-        matching = topics_with_state(connection, self._worker, topic, options.non_regex_topic)
+        _, matching = topics_with_state(connection, self._worker, topic, options.non_regex_topic)
         if selectors[0] == "bookmark" and queue is None and not matching:
             raise CommandFailure("invalid topic", f"{topic!r} is no queue")
         if selectors[0] in ("sow_keys", "body"):

@@ -78,6 +78,7 @@ class Connection(Session, asyncio.BufferedProtocol):
         self._processing_input = False
         self._input_stopped = False
         self._paused = False
+        self._keeps_up = True
 
     # --- asyncio ------------------------------------------------------------------------------------------
 
@@ -115,13 +116,25 @@ class Connection(Session, asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Note that the client does not keep up with its output."""
+        self._keeps_up = False
+        if self.results is None:
+            self._stop_writing()
+
+    def _stop_writing(self) -> None:
         self.writable = False
         self.worker.feeds.stopped_reading(self)
 
     def resume_writing(self) -> None:
         """Note that the client has caught up."""
-        self.writable = True
+        self._keeps_up = True
         self._oldest_unsent_s = None
+        if self.results is None:
+            self._go_on_writing()
+        else:
+            self.worker.scans.reads_again(self)
+
+    def _go_on_writing(self) -> None:
+        self.writable = True
         self.listener.pool.forget(self)
         self.worker.feeds.reads_again(self)
 
@@ -292,22 +305,60 @@ class Connection(Session, asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             self.output.take()
             return
-        chunks = self.output.take()
+        chunks = self.output.take() if self.results is None else self.results.take()
         if chunks:
             self.last_output_s = self.worker.now_s()
             transport.writelines(chunks)
-            if not self.writable and self._oldest_unsent_s is None:
+            if not self._keeps_up and self._oldest_unsent_s is None:
                 self._oldest_unsent_s = self.last_output_s
+
+    @property
+    def takes_results(self) -> bool:
+        """Whether the client keeps up with the output of the result."""
+        return self._keeps_up
+
+    def begin_result(self) -> None:
+        """Begin to hold all output but that of a result. Output from before is sent first."""
+        self.flush()
+        self.results = OutputBuffer(self._output_waits)
+        if self.writable:
+            self._stop_writing()
+
+    def flush_result(self) -> None:
+        """Pass the output of the result on, and check the output that is held for it."""
+        self.flush()
+        if self.output.pending_bytes:
+            self.listener.pool.check(self)
+
+    def end_result(self) -> None:
+        """Let the held output follow the result."""
+        if self.results is None:
+            return
+        self.flush()
+        self.results.close()
+        self.results = None
+        self.output.note_paced()
+        if self.phase is Phase.CLOSED:
+            return
+        if self.output.pending_bytes:
+            self._output_waits()
+        if self._keeps_up:
+            self._go_on_writing()
+        waiting, self._await_results = self._await_results, []
+        for then in waiting:
+            self.when_no_result(then)
 
     @property
     def unsent_bytes(self) -> int:
         """The waiting output that counts against the memory limits.
 
-        Messages of replays do not count: a replay reads no further while output waits. Output is sent in order, so the
+        Messages of replays do not count: a replay reads no further while output waits. Nor do the results of queries. Output is sent in order, so the
         bytes that were added after the last message of a replay are sent last.
         """
         if self.transport is None:
             return 0
+        if self.results is not None:
+            return int(self.output.pending_bytes)
         waiting = self.transport.get_write_buffer_size() + self.output.pending_bytes
         return min(waiting, self.output.unpaced_bytes)
 
@@ -347,6 +398,9 @@ class Connection(Session, asyncio.BufferedProtocol):
             return
         self.close_reason = reason
         self.flush()
+        self._await_results.clear()
+        self.end_result()
+        self.flush()
         self.ended()
         if self.transport is not None:
             self.transport.close()
@@ -359,7 +413,7 @@ class Connection(Session, asyncio.BufferedProtocol):
         """
         if self.phase is Phase.CLOSED:
             return
-        if not self.writable or self.transport is None:
+        if not self._keeps_up or self.transport is None:
             self.abort(reason)
             return
         self.acknowledge("processed", None, reason, client_name=self.client_name or None, detail=detail)
@@ -384,6 +438,9 @@ class Connection(Session, asyncio.BufferedProtocol):
         self.output.close()
         for command in list(self.under_way):
             command.cancel()
+        if self.results is not None:
+            self.results.close()
+        self._await_results.clear()
         for subscription in list(self.subscriptions.values()):
             self.worker.feeds.remove(subscription)
         self.subscriptions.clear()

@@ -16,6 +16,7 @@ from amps.server.transport.feeds import Feeds
 from amps.server.transport.persisted_waits import PersistedWaits
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queues import Queues
+from amps.server.transport.scans import Scans
 from amps.server.transport.session import TransactionAnswers
 
 
@@ -44,6 +45,7 @@ class WorkerContext(Protocol):
     publishers: Publishers
     feeds: Feeds
     queues: Queues
+    scans: Scans
     transacting: dict[TransactionAnswers, None]
     """The connections with transactions that are not answered yet."""
 

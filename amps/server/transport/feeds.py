@@ -86,14 +86,11 @@ class Feeds:
         members = SubscriptionSet(topics, evaluations, combine=False, live=False)
         self._durable = DurableFeed(members, core, schedule, flush)
         self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
-        self.states = SowStates(
-            config, runtime, core.index, None if self.journal is None else self.journal.directory
-        )
+        self.states = SowStates(config, runtime, core, self.journal)
         members = SubscriptionSet(
             topics, evaluations, combine=True, live=True, holds=self._expect_due, states=self.states
         )
-        floor = self.states.floor if config.sow_topics else None
-        self._live = LiveFeed(members, core, schedule, flush, floor)
+        self._live = LiveFeed(members, core, schedule, flush)
         self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
         self._at_watermark: list[tuple[Replay, int]] = []
@@ -138,7 +135,10 @@ class Feeds:
         """Run one turn. True: there is more work to do at once."""
         self._searches.run()
         more = bool(self._searches)
-        more |= not self._live.run()
+        live_done = self._live.run()
+        more |= not live_done
+        if live_done:
+            self.states.live_from(0 if self._live.tailer is None else self._core.view.next_txid)
         if self._held:
             self._send_held()
         self.release_transient()
@@ -181,7 +181,7 @@ class Feeds:
 
     def release_journals(self) -> None:
         """Publish which journals this worker does not need any more."""
-        self.states.release_journals()
+        self.states.look_around()
         if self.journal is not None:
             self.journal.release_unused()
         if self._pages is not None:
@@ -335,6 +335,7 @@ class Feeds:
             if not feed.is_at_watermark():
                 return False
         elif replay.live:
+            self.states.live_from(self._core.view.next_txid)
             self._live.begin(self.journal, self._transient)
         else:
             self._durable.begin(replay.tailer)
@@ -346,18 +347,25 @@ class Feeds:
 
     # --- subscriptions ----------------------------------------------------------------------------------------
 
-    def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> None:
-        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered."""
+    def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> int:
+        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered. Returns
+        the transaction id from which on it gets messages.
+        """
 
         def enter() -> None:
             subscription.connection.subscriptions[subscription.sub_id] = subscription
             self._live.add(subscription)
             then()
 
-        self._core.view.read()
+        view = self._core.view
+        if self._live.tailer is None:
+            self.states.live_from(view.next_txid)
+        view.read()
+        txid = int(view.next_txid)
         if self._live.tailer is None:
             self._live.begin(self.journal, self._transient)
         self._live.enter(subscription.connection, enter)
+        return txid
 
     def enter_idle(self, subscription: Subscription) -> None:
         """Add a bookmark subscription on an instance without a journal: it exists and gets no messages."""
@@ -471,11 +479,11 @@ class Feeds:
         found: Start | None,
         completes: bool,
         then: Callable[[Replay | None], None],
-    ) -> None:
+    ) -> int:
         """Change a subscription's topic and options at this point of the order (protocol.md §8.2), and its place and
         end as described in subscribing.py. `found`: the start that the replacement's bookmark stands for; None: it has
         no bookmark. `completes`: it has to send a completion at the current end of the log. `then` is called after the
-        change, with a replay to be started, or None.
+        change, with a replay to be started, or None. Returns the transaction id of the place at which it changes.
         """
 
         def change() -> None:
@@ -487,11 +495,13 @@ class Feeds:
                 then(replay)
 
         self._core.view.read()
+        txid = int(self._core.view.next_txid)
         feed = self._feed_of(existing)
         if feed is None:
             change()
         else:
             feed.enter(existing.connection, change)
+        return txid
 
     def _change(
         self, existing: Subscription, replacement: Subscription, found: Start | None, completes: bool

@@ -1,8 +1,8 @@
-"""The order of a query's results (`orderby`; protocol.md §9.4, sow.md §6 and D8): its text, and sorting in steps.
+"""The order of a query's results (`orderby`; protocol.md §9.4, sow.md §10 and D8): its text, and sorting in steps.
 
 Ascending means NULL first, then NaN, numbers, and texts by their bytes. Booleans count as 0 and 1, objects as NULL, an
 array as its first element. `TEXT` compares numbers as the texts that represent them. Records with equal fields are
-ordered by transaction id, so that consecutive pages neither repeat nor omit records.
+ordered by transaction id, those of SOW topics by key, so that consecutive pages neither repeat nor omit records.
 
 Sorting must not block the worker or take unlimited memory. Records are sorted in runs, which are merged while they are
 sent. For a page near the beginning, only as many records are kept as the page may need. HELD_BYTES_MAX bounds the rest.
@@ -43,7 +43,10 @@ _NULL, _NAN, _NUMBER, _TEXT = range(4)
 
 
 class Row(NamedTuple):
-    """A record of a query's result. `queue`: its number. Times are UNIX times; `deliver_at_ns`: 0 = it had no delay."""
+    """A record of a query's result. `queue`: its number, or that of the topic among those of the query. `txid`: of a
+    record of a SOW topic, its key. Times are UNIX times; `deliver_at_ns`: 0 = it had no delay. `key`: the text of a key
+    that the publisher provided.
+    """
 
     queue: int
     txid: int
@@ -51,6 +54,7 @@ class Row(NamedTuple):
     correlation_id: bytes
     deliver_at_ns: int
     payload: bytes
+    key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

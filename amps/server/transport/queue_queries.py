@@ -207,11 +207,8 @@ def _keys_of(header: Header) -> frozenset[int] | None:
     return frozenset(int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 20)
 
 
-def make_query(
-    connection: Session, worker: WorkerContext, header: Header, queues: Sequence[int], options: Options
-) -> QueueQuery:
-    """Make the query of a command, checking the headers for queues. Raises CommandFailure."""
-    fields = parse_order(text_of(header, "orderby"))
+def page_of(header: Header) -> tuple[int, int]:
+    """How many records a query skips, and how many it returns at most. Raises CommandFailure."""
     skip, limit = page_options(option_text(header), text_of(header, "cmd"))
     if limit is None:
         limit = header.get("top_n")
@@ -219,7 +216,15 @@ def make_query(
         limit = ROWS_ALL
     elif not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise CommandFailure("invalid options", f"top_n is {limit!r}")
-    limit = min(limit, ROWS_ALL)
+    return skip, min(limit, ROWS_ALL)
+
+
+def make_query(
+    connection: Session, worker: WorkerContext, header: Header, queues: Sequence[int], options: Options
+) -> QueueQuery:
+    """Make the query of a command, checking the headers for queues. Raises CommandFailure."""
+    fields = parse_order(text_of(header, "orderby"))
+    skip, limit = page_of(header)
     names = worker.queues.names
     readable = [number for number in queues if connection.may("read", names.queues[number].name)]
     if not readable and [names.queues[number].name for number in queues] == [text_of(header, "topic")]:

@@ -81,6 +81,17 @@ class TransactionAnswers(Protocol):
         """Whether an answer waits for the durable watermark."""
 
 
+class CancellableQuery(Protocol):
+    """A query whose result is being sent (sow_queries.py)."""
+
+    @property
+    def sub_id(self) -> str | None:
+        """The id of the subscription that begins with it."""
+
+    def cancel(self) -> None:
+        """End the result early."""
+
+
 class OutputPool(Protocol):
     """Limits the output that may wait for the clients of a listener (slow_clients.py)."""
 
@@ -154,6 +165,9 @@ class Session(ABC):
         self.under_way: set[UnderWay] = set()
         self.writable = True
         self.held = False
+        self.results: OutputBuffer | None = None
+        self.queries: dict[str, CancellableQuery] = {}
+        self._await_results: list[Callable[[], None]] = []
         self.last_input_s = self.last_output_s = now_s
         self._permissions: dict[tuple[str, str], bool] = {}
 
@@ -198,15 +212,58 @@ class Session(ABC):
         if self.phase is not Phase.CLOSED:
             self.output.append(frames)
 
+    # The result of a query goes out in front of all other output, which is *held* meanwhile: `results` is the output of
+    # the result, None while there is none. `writable` is False while output is held, so that nothing reads ahead for it.
+
+    @abstractmethod
+    def begin_result(self) -> None:
+        """Begin to hold all output but that of a result. Output from before is sent first."""
+
+    @abstractmethod
+    def flush_result(self) -> None:
+        """Pass the output of the result on, and check the output that is held for it."""
+
+    @abstractmethod
+    def end_result(self) -> None:
+        """Let the held output follow the result."""
+
+    @property
+    @abstractmethod
+    def takes_results(self) -> bool:
+        """Whether the client keeps up with the output of the result."""
+
+    def when_no_result(self, then: Callable[[], None]) -> None:
+        """Call `then` when no result is being sent: at once, or when it is complete."""
+        if self.results is None:
+            then()
+        else:
+            self._await_results.append(then)
+
+    def send_result(self, header: Mapping[str, Any]) -> None:
+        """Append one frame without a body to the output of the result."""
+        if self.results is not None:
+            self.results.append(encode_frame(header))
+
     def acknowledge(
-        self, kind: str, command_id: str | None, failure: str | None = None, **extra: Any
+        self,
+        kind: str,
+        command_id: str | None,
+        failure: str | None = None,
+        *,
+        in_result: bool = False,
+        **extra: Any,
     ) -> None:
-        """Send one acknowledgement. `failure`: the reason of a failure; None: success."""
+        """Send one acknowledgement. `failure`: the reason of a failure; None: success. `in_result`: as part of the result
+        that is being sent.
+        """
         header: dict[str, Any] = {"cmd": "ack", "cmd_id": command_id, "ack_type": kind}
         header["status"] = "failure" if failure is not None else "success"
         header["reason"] = failure
         header.update(extra)
-        self.send(header)
+        if in_result:
+            self.send_result(header)
+        else:
+            self.send(header)
         if self.trace:
             self.log.log("17-0002", client=self.shown_name, data=build_header(header))
 
@@ -305,7 +362,7 @@ class Subscription:
     subscription. `messages_max`: the largest number of messages (header `top_n`). `completions`: `completed`
     acknowledgements that are due, in the order of the log: log position and command id. `queues`: the queues whose
     messages it gets, in addition to those of its place. `queue_number`: its number in the core; None: it never had
-    queues. `number`: its number in the administration interface, the same through all replacements. `options_text`:
+    queues. `queried`: it began with a query, which returned what matched then. `number`: its number in the administration interface, the same through all replacements. `options_text`:
     those of its options that describe it.
     """
 
@@ -332,6 +389,7 @@ class Subscription:
     """Log position at which its history ended, if it is fully durable: later messages wait for destinations."""
     queues: tuple[int, ...] = ()
     queue_number: int | None = None
+    queried: bool = False
     number: int = 0
     options_text: str = ""
     conflation: LiveConflation | None = None
@@ -414,6 +472,7 @@ class Subscription:
         self.messages_max = other.messages_max
         self.paused = other.paused
         self.queues = other.queues
+        self.queried = other.queried
         self.wants_persisted |= other.wants_persisted
 
 

@@ -49,6 +49,7 @@ from amps.server.transport.persisted_waits import PersistedWaits, make_destinati
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queue_filters import QueueFilters
 from amps.server.transport.queues import Queues
+from amps.server.transport.scans import Scans
 from amps.server.transport.session import Listener, TransactionAnswers
 from amps.server.transport.slow_clients import MemoryPool
 from amps.server.transport.subscription_list import SubscriptionList
@@ -146,6 +147,14 @@ class Worker:
             self._flush,
             self._schedule_after,
             lambda action: self.loop.call_soon_threadsafe(action),
+        )
+        self.scans = Scans(
+            self.core,
+            self.feeds.states,
+            self.feeds.read_ahead,
+            self.schedule,
+            self._schedule_after,
+            self.feeds.journal_damaged,
         )
         deciding = Deciding(runtime.deciding_path)
         self._pools = {
@@ -315,6 +324,7 @@ class Worker:
         self.persisted.forget(connection)
         self.transacting.pop(connection.commands.transacting, None)
         self.feeds.forget(connection)
+        self.scans.forget(connection)
         self.queues.forget(connection)
         self._connections.pop(connection.slot, None)
         self._free_slots.append(connection.slot)
@@ -369,6 +379,7 @@ class Worker:
         self.persisted.run()
         more = self.queues.run()
         more |= self.feeds.run()
+        more |= self.scans.run()
         if self.ack_schedule:
             self.ack_schedule.send(self.loop, self.now_s())
         self._flush()
@@ -463,6 +474,7 @@ class Worker:
         self.runtime.control.transport_beat(self.index, time.monotonic_ns())
         self.queues.release_journals()
         self.feeds.release_journals()
+        self.scans.look_around(now)
         self.feeds.send_persisted(list(self._connections.values()), now)
         for pool in self._pools.values():
             pool.look_around(now)

@@ -1,0 +1,474 @@
+"""Queries of SOW topics, alone and with a subscription (sow.md §§8, 10, 11; protocol.md §9).
+
+A query returns a *snapshot*: the state before one transaction id, whatever changes meanwhile. Its result goes out in
+front of all other output of the connection, which is held until the result is complete (session.py). So the result has a
+place in the order of the client's messages: a subscription that begins with it is entered in the live feed at the very
+transaction id of the snapshot, and its messages follow the result.
+
+Several topics are read in the order of the configuration; queues that the same expression matches come after them
+(queue_queries.py). With an order, the records are found and sorted first: until then the query can fail. Without an
+order, they go straight from the mapped log into the output (amps/_core/delivery/results.pyx). The client's pace limits
+both.
+"""
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from amps._core.delivery.results import SCAN_DONE, SCAN_FULL, SCAN_MISSING, SCAN_MORE, ResultFrames, StateScan
+from amps._core.expressions.machine import Filter, FilterSet
+from amps._core.queues.sender import QueueSearch
+from amps._core.wire.framing import build_header
+from amps._core.wire.topics import TopicEntry
+from amps.config.model_sow import SowTopicConfig
+from amps.server.shared.journal_view import PagesMissing
+from amps.server.transport.answering import Header, tell_counts, text_of, wanted_acks
+from amps.server.transport.command import Command
+from amps.server.transport.context import WorkerContext
+from amps.server.transport.failures import CommandFailure
+from amps.server.transport.options import Options, option_text, tokenize
+from amps.server.transport.ordering import OrderField, Ordering, ResultTooLarge, Row, parse_order
+from amps.server.transport.queue_queries import ROWS_ALL, ROWS_PER_STEP, page_of
+from amps.server.transport.queue_searches import LOG_BYTES_PER_STEP, QueueSearches
+from amps.server.transport.session import Session, Subscription
+
+FILE_UNREADABLE = "the state of a SOW topic cannot be read"
+
+
+@dataclass(slots=True)
+class Target:
+    """A SOW topic of a command: its definition, its entry, and the requested keys (None: all)."""
+
+    config: SowTopicConfig
+    entry: TopicEntry
+    keys: list[int] | None
+
+
+@dataclass(slots=True)
+class Terms:
+    """What a query asks for, as far as its headers say it."""
+
+    targets: Sequence[Target]
+    queues: Sequence[int]
+    skip: int
+    limit: int
+    order: Sequence[OrderField]
+    is_ordered: bool
+    options: Options
+    with_keys: bool
+    queue_keys: frozenset[int] | None = None
+    beginnings: dict[str, bytes] = field(default_factory=dict)
+
+
+def targets_of(
+    connection: Session, worker: WorkerContext, header: Header, topics: Sequence[SowTopicConfig], permission: str
+) -> list[Target]:
+    """The topics of a command that the client may use, with the keys in the header `sow_keys`. Raises CommandFailure if
+    the only one is not permitted.
+    """
+    topic = text_of(header, "topic")
+    found = []
+    for config in topics:
+        name = topic if config.pattern is not None else config.name
+        if not connection.may(permission, config.name):
+            if name == topic:
+                raise CommandFailure("not entitled", f"to {permission} {topic!r}")
+            continue
+        entry = worker.topics.entry(name, connection.message_type)
+        found.append(Target(config, entry, _keys_of(header, entry)))
+    return found
+
+
+def _keys_of(header: Header, entry: TopicEntry) -> list[int] | None:
+    """The keys in the header `sow_keys`, of a topic. Words that cannot be a key match no record."""
+    texts = text_of(header, "sow_keys")
+    if not texts:
+        return None
+    rules = entry.sow
+    assert rules is not None
+    words = [word.strip() for word in texts.split(",")]
+    if rules.given_keys:
+        return [rules.keys.text_key(word.encode("utf-8", "surrogatepass")) for word in words if word]
+    numbers = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 20]
+    return [number for number in numbers if number < 1 << 64]
+
+
+def terms_of(
+    connection: Session,
+    worker: WorkerContext,
+    header: Header,
+    topics: Sequence[SowTopicConfig],
+    queues: Sequence[int],
+    options: Options,
+) -> Terms:
+    """Check the headers of a query. Raises CommandFailure."""
+    order = parse_order(text_of(header, "orderby"))
+    skip, limit = page_of(header)
+    names = worker.queues.names
+    found = tokenize(option_text(header), text_of(header, "cmd"))
+    return Terms(
+        targets_of(connection, worker, header, topics, "read"),
+        [number for number in queues if connection.may("read", names.queues[number].name)],
+        skip,
+        limit,
+        order,
+        bool(order) or skip > 0,
+        options,
+        "no_sowkey" not in found,
+        _queue_keys(header),
+    )
+
+
+def _queue_keys(header: Header) -> frozenset[int] | None:
+    texts = text_of(header, "sow_keys")
+    if not texts:
+        return None
+    words = (word.strip() for word in texts.split(","))
+    return frozenset(int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 20)
+
+
+class _QueueRows(QueueSearches):
+    """The queues of a query that concerns SOW topics, too."""
+
+    def __init__(self, query: "SowQuery", *arguments: Any, keys: frozenset[int] | None) -> None:
+        super().__init__(*arguments, shows=True, keys=keys)
+        self._query = query
+
+    def went_on(self, queue: int, search: QueueSearch, ended: bool) -> None:
+        """Hand the records of a step over."""
+        name = self._filters.entry(queue).name
+        self._query.add_rows(name, [Row(queue, *row) for row in search.take_rows()])
+
+
+class SowQuery:
+    """The result of a query, in steps: a Run of scans.py, twice if it is ordered."""
+
+    def __init__(self, connection: Session, worker: WorkerContext, header: Header, terms: Terms) -> None:
+        """Raises CommandFailure if the state of a topic cannot be read."""
+        self.terms = terms
+        self._connection = connection
+        self._worker = worker
+        self._header = header
+        self._query_id: str | None = header.get("query_id") or header.get("cmd_id")
+        self._sub_id: Header = {}
+        self._filter: Filter | None = None
+        self._txid = 0
+        self._counts_all = "stats" in wanted_acks(header)
+        self._ordering: Ordering | None = None
+        self._names: list[str] = []  # of the topics of collected rows
+        self._frames: ResultFrames | None = None
+        self._scans: list[StateScan] = []
+        self._scanned: list[Target] = []
+        self._queues: _QueueRows | None = None
+        self._done: list[StateScan] = []
+        self._shows = False
+        self._too_large = False
+        self.cancelled = False
+        self._before: Subscription | None = None
+        self._left: list[tuple[bytes, StateScan]] = []  # records that leave a subscription; what their messages begin with
+        self._left_frames: ResultFrames | None = None
+        self._ended = False
+        self.sub_id: str | None = None
+        states = worker.feeds.states
+        try:
+            self._readers = [states.reader(target.config.number) for target in terms.targets]
+        except OSError as problem:
+            raise CommandFailure("invalid topic", f"{FILE_UNREADABLE}: {problem}") from problem
+
+    def cancel(self) -> None:
+        """End the result early: the client does not want the rest."""
+        self.cancelled = True
+
+    def replaces(self, existing: Subscription) -> None:
+        """The subscription of the query replaces one: records that matched that one are not returned again (sow.md §1.2).
+        """
+        if existing.queried:
+            self._before = copy.copy(existing)
+
+    def begin(self, filter_: Filter | None, txid: int) -> None:
+        """Begin the first part, for the snapshot at a transaction id. The connection's result has begun."""
+        terms, worker, connection = self.terms, self._worker, self._connection
+        self._filter = filter_
+        self._txid = txid
+        assert connection.results is not None
+        limit = min(terms.limit, ROWS_ALL)
+        self._frames = ResultFrames(
+            connection.results,
+            self._header.get("batch_size") or 1,
+            terms.with_keys,
+            terms.options.timestamp,
+            skip_count=terms.skip,
+            row_limit=limit,
+        )
+        filters = self._alone(filter_)
+        before = self._before
+        known = self._alone(None if before is None else before.filter)
+        if terms.is_ordered:
+            extractor = worker.queues.filters.extractor(connection.message_type)
+            self._ordering = Ordering(terms.order, extractor, min(terms.skip + limit, ROWS_ALL) if limit else 0)
+        for target, reader in zip(terms.targets, self._readers, strict=True):
+            is_known = before is not None and before.matches(target.entry)
+            if is_known and before is not None and before.filter is None:
+                continue  # all its records are known
+            self._scans.append(
+                StateScan(
+                    reader,
+                    target.entry,
+                    filters,
+                    txid,
+                    target.keys,
+                    None if terms.is_ordered else self._frames,
+                    self._counts_all,
+                    excluded=known if is_known else None,
+                )
+            )
+            self._scanned.append(target)
+        self._scans.reverse()
+        if before is not None and terms.options.oof:
+            self._find_left(before, known, filters)
+        if terms.queues:
+            self._queues = _QueueRows(
+                self, worker.queues.filters, terms.queues, filter_, keys=terms.queue_keys
+            )
+            for queue in terms.queues:
+                worker.runtime.queue_statistics.count_query(worker.index, queue)
+            self._queues.begin(worker.core.view.journal_written)
+
+    def _alone(self, filter_: Filter | None) -> FilterSet | None:
+        if filter_ is None:
+            return None
+        return self._worker.queues.filters.filters_with(filter_, self._connection.message_type)
+
+    def _find_left(self, before: Subscription, known: FilterSet | None, filters: FilterSet | None) -> None:
+        """Prepare to send `oof` for the records that matched the replaced subscription, and do not match this one."""
+        worker, connection = self._worker, self._connection
+        states = worker.feeds.states
+        assert connection.results is not None
+        self._left_frames = ResultFrames(
+            connection.results, 1, self.terms.with_keys, self.terms.options.timestamp, apart=True
+        )
+        names = {target.entry.name for target in self.terms.targets}
+        for config in states.names.matching(
+            before.topic, connection.message_type, regex_allowed=not before.options.non_regex_topic
+        ):
+            entry = worker.topics.entry(config.name, connection.message_type)
+            if not before.matches(entry) or (entry.name in names and filters is None):
+                continue
+            fields = {"cmd": "oof", "topic": entry.name, "sids": before.sub_id, "reason": "match"}
+            scan = StateScan(
+                states.reader(config.number),
+                entry,
+                known,
+                self._txid,
+                frames=self._left_frames,
+                excluded=filters if entry.name in names else None,
+            )
+            self._left.append((build_header(fields)[:-1], scan))
+
+    def show(self, sub_id: str | None = None) -> None:
+        """Begin the second part: the query cannot fail any more. `sub_id`: of the subscription of the same command.
+        Raises CommandFailure if the result is too large to be sorted.
+        """
+        if self._too_large:
+            raise CommandFailure("result too large", "to be sorted: request a page, or use a filter")
+        connection = self._connection
+        self._shows = True
+        if sub_id is not None:
+            self._sub_id = {"sub_id": sub_id}
+            self._query_id = self._query_id or sub_id
+        if self._ordering is not None:
+            self._ordering.finish()
+        if "processed" in wanted_acks(self._header):
+            self._acknowledge("processed")
+        connection.send_result({"cmd": "group_begin", "query_id": self._query_id})
+
+    # --- steps ------------------------------------------------------------------------------------------------
+
+    def step(self, written: int, until_ns: int) -> int:
+        """See scans.py."""
+        if self.cancelled or (not self._shows and self._ordering is None):
+            return SCAN_DONE
+        if self._ended:
+            return self._send_left(written, until_ns)
+        if self._shows and self._ordering is not None:
+            return self._send_rows(self._ordering, until_ns)
+        try:
+            return self._scan(written, until_ns)
+        except ResultTooLarge:
+            self._too_large = True
+            return SCAN_DONE
+
+    def _send_left(self, written: int, until_ns: int) -> int:
+        """Send `oof` for the records that have left the subscription."""
+        assert self._left_frames is not None
+        while self._left:
+            beginning, scan = self._left[-1]
+            self._left_frames.begin_topic(beginning)
+            state = scan.run(written, until_ns)
+            if state == SCAN_MISSING:
+                raise PagesMissing(*scan.missing)
+            if state != SCAN_DONE:
+                return state
+            self._left.pop()
+        return SCAN_DONE
+
+    def _scan(self, written: int, until_ns: int) -> int:
+        """Read the topics, then the queues."""
+        while self._scans:
+            scan = self._scans[-1]
+            self._begin_topic(scan)
+            state = scan.run(written, until_ns)
+            if self._ordering is not None:
+                self._collect(scan)
+            if state == SCAN_MISSING:
+                raise PagesMissing(*scan.missing)
+            if state != SCAN_DONE:
+                return state
+            self._done.append(self._scans.pop())
+            if time.monotonic_ns() >= until_ns:
+                return SCAN_MORE
+        if self._queues is None or self._queues.step():
+            return SCAN_DONE
+        return SCAN_MORE
+
+    def _begin_topic(self, scan: StateScan) -> None:
+        if self._ordering is None:
+            self._topic(self._scanned[len(self._done)].entry.name)
+
+    def _topic(self, name: str) -> None:
+        """Let the next rows be of a topic."""
+        assert self._frames is not None
+        beginning = self.terms.beginnings.get(name)
+        if beginning is None:
+            fields = {"cmd": "sow", "topic": name, "query_id": self._query_id}
+            beginning = self.terms.beginnings[name] = build_header(fields)[:-1]
+        self._frames.begin_topic(beginning)
+
+    def _collect(self, scan: StateScan) -> None:
+        """Sort the rows of a step."""
+        assert self._ordering is not None
+        number = len(self._done)
+        rows = [
+            Row(number, key, timestamp_ns, correlation_id, 0, payload, text)
+            for key, text, timestamp_ns, correlation_id, payload in scan.take_rows()
+        ]
+        self._ordering.add(rows)
+
+    def add_rows(self, name: str, rows: list[Row]) -> None:
+        """Add records of a queue."""
+        if self._ordering is not None:
+            if name not in self._names:
+                self._names.append(name)
+            number = len(self._scanned) + self._names.index(name)
+            self._ordering.add([row._replace(queue=number) for row in rows])
+            return
+        self._topic(name)
+        for row in rows:
+            self._put(row)
+
+    def _put(self, row: Row) -> None:
+        assert self._frames is not None
+        key = row.key or str(row.txid).encode()
+        self._frames.add(key, row.correlation_id, row.timestamp_ns, row.deliver_at_ns, row.payload)
+
+    def _send_rows(self, ordering: Ordering, until_ns: int) -> int:
+        """Send sorted rows."""
+        while True:
+            rows = ordering.take(ROWS_PER_STEP, LOG_BYTES_PER_STEP)
+            for number, of_topic in groupby(rows, attrgetter("queue")):
+                targets = self._scanned
+                is_topic = number < len(targets)
+                self._topic(targets[number].entry.name if is_topic else self._names[number - len(targets)])
+                for row in of_topic:
+                    self._put(row)
+            if not rows:
+                return SCAN_DONE
+            results = self._connection.results
+            if results is not None and results.pending_bytes >= LOG_BYTES_PER_STEP:
+                return SCAN_FULL
+            if time.monotonic_ns() >= until_ns:
+                return SCAN_MORE
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def end_group(self) -> None:
+        """Send the end of the group."""
+        assert self._frames is not None
+        self._frames.flush()
+        self._connection.send_result({"cmd": "group_end", "query_id": self._query_id})
+        self._ended = True
+
+    def end(self) -> None:
+        """Send the acknowledgements of the end."""
+        connection, frames = self._connection, self._frames
+        assert frames is not None
+        if self.cancelled:
+            return
+        if "completed" in wanted_acks(self._header):
+            self._acknowledge("completed")
+        queues = self._queues
+        tell_counts(
+            connection,
+            self._worker,
+            self._header,
+            in_result=True,
+            **self._ids,
+            topic_matches=sum(scan.compared for scan in self._done) + (queues.compared if queues else 0),
+            matches=sum(scan.matched for scan in self._done)
+            + (sum(search.matched for search in queues.done) if queues else 0),
+            records_returned=frames.returned,
+        )
+
+    @property
+    def _ids(self) -> Header:
+        return {**self._sub_id, "query_id": self._header.get("query_id")}
+
+    def _acknowledge(self, kind: str) -> None:
+        self._connection.acknowledge(kind, self._header.get("cmd_id"), in_result=True, **self._ids)
+
+    # --- all of it --------------------------------------------------------------------------------------------
+
+    async def run(self, command: Command, filter_: Filter | None, txid: int, sub_id: str | None = None) -> None:
+        """Send the result for the snapshot at a transaction id, as part of a command. The connection's result has begun;
+        the caller ends it. Raises CommandFailure.
+        """
+        connection, scans = self._connection, self._worker.scans
+        name = self._query_id or sub_id or ""
+        connection.queries[name] = self
+        self.sub_id = sub_id
+        try:
+            self.begin(filter_, txid)
+            command.release()
+            if self._ordering is not None:
+                await command.until(partial(scans.begin, self, connection))
+            self.show(sub_id)
+            await command.until(partial(scans.begin, self, connection))
+            self.end_group()
+            if self._left:
+                await command.until(partial(scans.begin, self, connection))
+            self.end()
+        finally:
+            if connection.queries.get(name) is self:
+                del connection.queries[name]
+
+
+async def answer_alone(command: Command, worker: WorkerContext, connection: Session, query: SowQuery) -> None:
+    """Carry out the command `sow`. Raises CommandFailure."""
+    text = text_of(command.header, "filter")
+    filter_ = await command.filter(text) if text else None
+    await command.consumed()
+    await command.until(connection.when_no_result)
+    states = worker.feeds.states
+    with states.snapshot() as snapshot:
+        worker.core.view.read()
+        snapshot.txid = worker.core.view.next_txid
+        connection.begin_result()
+        try:
+            await query.run(command, filter_, snapshot.txid)
+        finally:
+            connection.end_result()
