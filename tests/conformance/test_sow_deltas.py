@@ -388,3 +388,35 @@ def test_sow_16_replays_are_conflated_by_the_key(client: RawClient, publisher: R
     client.subscribe("L/others", "s", f=f"/id = '{unique}'", bm="0", o=SHORT)
     assert seen(client.receive()) == ("p", last)
     client.expect_nothing_for(0.6)
+
+
+# --- with a query -------------------------------------------------------------------------------------------------
+
+
+def test_sow_30_rows_are_whole(client: RawClient, record: Record, orders: str) -> None:
+    """sow.md §25 30 and 33: rows come whole, then deltas; a record that comes into focus comes whole."""
+    whole = record.publish(a=11, b=2)
+    header = {"c": "sow_and_delta_subscribe", "t": orders, "sub_id": "s", "query_id": "q", "o": "oof"}
+    assert client.request({**header, "f": f"/a > 10 AND /id = '{record.key}'"}).succeeded
+    row = client.receive_many(3)[1]
+    assert json.loads(row.body[row.body.index(b"}") + 1 :]) == whole
+    record.publish(a=12, b=2)
+    delta = client.receive()
+    assert seen(delta) == ("p", {"id": record.key, "a": 12})
+    assert "k" in delta
+    record.publish(a=1, b=2)
+    whole = record.publish(a=13, b=2)
+    assert [m.command for m in client.receive_many(1)] == ["oof"]
+    assert seen(client.receive()) == ("p", whole)
+
+
+def test_sow_35_rows_are_not_conflated(client: RawClient, record: Record, orders: str) -> None:
+    """sow.md §25 35 and 37: the rows come at once, the updates after them are conflated."""
+    record.publish(s="open", n="-", x=8)
+    header = {"c": "sow_and_delta_subscribe", "t": orders, "sub_id": "s", "query_id": "q", "o": SHORT}
+    assert client.request({**header, "f": f"/id = '{record.key}'"}).succeeded
+    assert [m.command for m in client.receive_many(3)] == ["group_begin", "sow", "group_end"]
+    for s, n in (("q", "-"), ("q", "hold"), ("c", "-"), ("open", "-")):
+        record.publish(s=s, n=n, x=8)
+    assert seen(client.receive()) == ("p", {"id": record.key, "s": "open", "n": "-"})
+    client.expect_silence()

@@ -313,3 +313,21 @@ def test_sow_65_oof_follows_a_literal_topic(client: RawClient, record: Record, o
     record.publish(a=11)
     record.publish(a=1)
     assert [message.command for message in client.receive_many(2)] == ["p", "oof"]
+
+
+def test_sow_39_rows_of_queries(client: RawClient, record: Record, orders: str) -> None:
+    """sow.md §18: the list is applied to the rows of a query, and to the messages after it."""
+    record.publish(a=1, n={"a": 1, "b": 2})
+    said = {"t": orders, "f": f"/id = '{record.key}' AND /a > 0", "o": "select=[-/,+/n/a],oof"}
+    for header in (
+        {"c": "sow", "query_id": "q", **said, "orderby": "/a"},
+        {"c": "sow_and_subscribe", "query_id": "q", "sub_id": "s", **said},
+    ):
+        client.request(header)
+        begin, row, end = client.receive_many(3)
+        assert (begin.command, row.command, end.command) == ("group_begin", "sow", "group_end")
+        assert json.loads(row.body[row.body.index(b"}") + 1 :]) == {"n": {"a": 1}}
+    record.publish(a=2, n={"a": 3, "b": 2})
+    assert seen(client.receive()) == ("p", {"n": {"a": 3}})
+    record.publish(a=0, n={"a": 4, "b": 2})
+    assert seen(client.receive()) == ("oof", {"n": {"a": 4}})

@@ -84,6 +84,14 @@ def targets_of(
     return found
 
 
+def check_select(worker: WorkerContext, message_type: str, options: Options) -> None:
+    """Refuse a select list on messages that cannot be sent in part (sow.md §18). Raises CommandFailure."""
+    if options.select is not None and worker.feeds.documents_of(message_type) is None:
+        raise CommandFailure(
+            "invalid options", f"select: messages of type {message_type} are sent as a whole only"
+        )
+
+
 def _keys_of(header: Header, entry: TopicEntry) -> list[int] | None:
     """The keys in the header `sow_keys`, of a topic. Words that cannot be a key match no record."""
     texts = text_of(header, "sow_keys")
@@ -107,6 +115,7 @@ def terms_of(
     options: Options,
 ) -> Terms:
     """Check the headers of a query. Raises CommandFailure."""
+    check_select(worker, connection.message_type, options)
     order = parse_order(text_of(header, "orderby"))
     skip, limit = page_of(header)
     names = worker.queues.names
@@ -202,6 +211,8 @@ class SowQuery:
             self._header.get("batch_size") or 1,
             terms.with_keys,
             terms.options.timestamp,
+            documents=worker.feeds.documents_of(connection.message_type),
+            selection=terms.options.select,
             skip_count=terms.skip,
             row_limit=limit,
         )
@@ -250,7 +261,13 @@ class SowQuery:
         states = worker.feeds.states
         assert connection.results is not None
         self._left_frames = ResultFrames(
-            connection.results, 1, self.terms.with_keys, self.terms.options.timestamp, apart=True
+            connection.results,
+            1,
+            self.terms.with_keys,
+            self.terms.options.timestamp,
+            documents=worker.feeds.documents_of(connection.message_type),
+            selection=self.terms.options.select,
+            apart=True,
         )
         names = {target.entry.name for target in self.terms.targets}
         for config in states.names.matching(
