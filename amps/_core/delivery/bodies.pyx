@@ -1,9 +1,10 @@
-# The bodies of messages for receivers that want less than the whole: select lists and differences (sow.md §§17, 18).
-#
-# Receivers with the same select list share one object, which keeps what it has made of the last message. So a body is
-# made once per message, however many receivers get it.
-#
-# A message that cannot be parsed has no fields that a list could select, so its body is empty.
+"""The bodies of messages for receivers that want less than the whole: select lists and differences (sow.md §§17, 18).
+
+Receivers with the same select list share one object, which keeps what it has made of the last message. So a body is
+made once per message, however many receivers get it.
+
+A message that cannot be parsed has no fields that a list could select, so its body is empty.
+"""
 
 cimport cython
 from libc.stdint cimport uint64_t, uint8_t
@@ -11,6 +12,8 @@ from libc.stdint cimport uint64_t, uint8_t
 from amps._core.journal.record cimport RecordHeader, record_payload
 from amps._core.values.documents cimport Documents, Selection
 from amps._core.values.fields cimport ByteBuffer, FieldSet
+
+include "../shm/layout.pxi"
 
 cdef uint64_t NO_TXID = 0xFFFFFFFFFFFFFFFF
 
