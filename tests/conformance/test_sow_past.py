@@ -90,3 +90,27 @@ def test_sow_a_record_that_changed_often(start_server: StartServer, peers: Peers
     client.send({"c": "flush", "cid": "f", "a": "completed"})
     client.wait_for_ack("completed", "f")
     assert [json.loads(row.body)["n"] for row in rows(client, "orders", bm=moment)] == [-1]
+
+
+def test_sow_a_moment_before_the_log_is_refused(start_server: StartServer, peers: Peers) -> None:
+    """sow.md §9: what the removed journals held is not known any more; the present and the rest of the log are."""
+    server = start_server(**options(topic_xml("orders", "/id"), logged=["orders"], journal_size="1MB"))
+    client = peers.logged_on(server)
+    moment = now()
+    publish(client, "orders", {"id": -1})
+    body = b'{"id":%d,"p":"' + b"x" * 10_000 + b'"}'
+    for number in range(500):
+        client.send({"c": "p", "t": "orders"}, body % (number % 50))
+    client.send({"c": "flush", "cid": "f", "a": "persisted"})
+    client.wait_for_ack("persisted", "f")
+    assert len(server.journals()) > 3
+    assert bodies(client, "orders", bm=moment) == []
+    server.restart()
+    server.stop()
+    first, second, *_ = sorted(server.journals())
+    first.unlink()
+    second.unlink()
+    server.start()
+    client = peers.logged_on(server)
+    assert failure(client, c="sow", t="orders", bm=moment) == "invalid bookmark"
+    assert len(rows(client, "orders", bm=now())) == 51

@@ -324,6 +324,11 @@ class JournalView:
                 return txid
         return None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the log goes back to the beginning of the instance: no journal was removed."""
+        return bool(self._runtime.control.first_journal_number == 0)
+
     def first_time_us(self) -> Steps[int | None]:
         """Time of the first record of the log (UNIX, in microseconds); None if there is none."""
         cursor = self.cursor_at_start(False)

@@ -33,8 +33,8 @@ class MomentSearch:
         self._point = moment.begin
         self._steps = self._search()
         self._found: int | CommandFailure | None = None
-        self.is_before_log = False
-        """Whether it is earlier than the first record of the log."""
+        self.is_lost = False
+        """Whether the moment is before the log, whose beginning was removed."""
 
     def step(self) -> bool:
         """Continue for a millisecond. True: complete. Raises LogDamaged, or PagesMissing: then call it again."""
@@ -68,6 +68,6 @@ class MomentSearch:
         else:
             (time_us,) = point.times_us
             first_us = yield from journal.first_time_us()
-            self.is_before_log = first_us is not None and time_us < first_us
+            self.is_lost = first_us is not None and time_us < first_us and not journal.is_whole
             position = yield from journal.position_at(time_us + 1)
         self._found = yield from journal.txid_at(position)

@@ -204,7 +204,7 @@ class SowQuery:
         if wanted is None:
             return self._txid
         begin = reader.table.begin_txid
-        if wanted and (begin is None or wanted < begin or (past.is_before_log and begin > 0)):
+        if wanted and (begin is None or wanted < begin or past.is_lost):
             raise CommandFailure(
                 "invalid bookmark",
                 f"the log does not go back so far: the state of {target.entry.name!r} at that moment is not known",
