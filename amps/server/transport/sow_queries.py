@@ -88,6 +88,14 @@ def targets_of(
     return found
 
 
+def check_select(worker: WorkerContext, message_type: str, options: Options) -> None:
+    """Refuse a select list on messages that cannot be sent in part (sow.md §18). Raises CommandFailure."""
+    if options.select is not None and worker.feeds.documents_of(message_type) is None:
+        raise CommandFailure(
+            "invalid options", f"select: messages of type {message_type} are sent as a whole only"
+        )
+
+
 def _keys_of(header: Header, entry: TopicEntry) -> list[int] | None:
     """The keys in the header `sow_keys`, of a topic. Words that cannot be a key match no record."""
     texts = text_of(header, "sow_keys")
@@ -111,6 +119,7 @@ def terms_of(
     options: Options,
 ) -> Terms:
     """Check the headers of a query. Raises CommandFailure."""
+    check_select(worker, connection.message_type, options)
     order = parse_order(text_of(header, "orderby"))
     skip, limit = page_of(header)
     names = worker.queues.names
