@@ -7,7 +7,8 @@ import time
 import pytest
 
 from tests.support.peers import Peers
-from tests.support.server import StartServer
+from tests.support.managed import ask
+from tests.support.server import StartServer, wait_until
 from tests.support.sow import bodies, failure, options, publish, rows, topic_xml
 
 
@@ -94,23 +95,30 @@ def test_sow_a_record_that_changed_often(start_server: StartServer, peers: Peers
 
 def test_sow_a_moment_before_the_log_is_refused(start_server: StartServer, peers: Peers) -> None:
     """sow.md §9: what the removed journals held is not known any more; the present and the rest of the log are."""
-    server = start_server(**options(topic_xml("orders", "/id"), logged=["orders"], journal_size="1MB"))
+    server = start_server(
+        **options(topic_xml("orders", "/id"), logged=["orders"], module="tests.support.managed")
+    )
     client = peers.logged_on(server)
     moment = now()
     publish(client, "orders", {"id": -1})
-    body = b'{"id":%d,"p":"' + b"x" * 10_000 + b'"}'
+    body = b'{"id":%d,"p":"' + b"x" * 50_000 + b'"}'
     for number in range(500):
         client.send({"c": "p", "t": "orders"}, body % (number % 50))
     client.send({"c": "flush", "cid": "f", "a": "persisted"})
     client.wait_for_ack("persisted", "f")
-    assert len(server.journals()) > 3
+    full = now()
+    publish(client, "orders", {"id": -2})
     assert bodies(client, "orders", bm=moment) == []
-    server.restart()
-    server.stop()
-    first, second, *_ = sorted(server.journals())
-    first.unlink()
-    second.unlink()
-    server.start()
-    client = peers.logged_on(server)
-    assert failure(client, c="sow", t="orders", bm=moment) == "invalid bookmark"
-    assert len(rows(client, "orders", bm=now())) == 51
+
+    def removed() -> bool:
+        _, outcome, content = ask(server.directory, 1, "remove", {"age_s": 0.0})
+        assert outcome == "ok", content
+        return all("0000000000" not in path.name for path in server.journals())
+
+    wait_until(removed, 30, server.excerpt)
+    for _ in range(2):
+        assert failure(client, c="sow", t="orders", bm=moment) == "invalid bookmark"
+        assert len(rows(client, "orders", bm=full)) == 51
+        assert len(rows(client, "orders", bm=now())) == len(rows(client, "orders")) == 52
+        server.restart()
+        client = peers.logged_on(server)
