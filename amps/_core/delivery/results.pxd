@@ -84,6 +84,8 @@ cdef class StateScan:
     cdef uint64_t unwritten_count
     cdef uint64_t unwritten_capacity
     cdef uint64_t unwritten_at
+    cdef bint is_logical           # only records of the logical topic count
+    cdef uint32_t topic            # its number
     cdef readonly uint64_t txid
     cdef readonly uint64_t compared
     cdef readonly uint64_t matched

@@ -59,6 +59,7 @@ class StateScan:
         counts_all: bool = True,
         collects_keys: bool = False,
         excluded: FilterSet | None = None,
+        topic: int | None = None,
     ) -> None: ...
     @property
     def txid(self) -> int: ...

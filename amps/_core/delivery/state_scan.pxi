@@ -67,18 +67,21 @@ cdef class StateScan:
 
     def __init__(
         self, StateReader reader not None, TopicEntry entry not None, FilterSet filters, uint64_t txid, keys=None,
-        ResultFrames frames=None, bint counts_all=True, bint collects_keys=False, FilterSet excluded=None
+        ResultFrames frames=None, bint counts_all=True, bint collects_keys=False, FilterSet excluded=None, topic=None
     ):
         """entry: the TopicEntry of the topic. filters: a set with one filter; None: all records match. txid: of the
         snapshot. keys: the keys that are looked up; None: all. frames: takes the matching records; None: they are
         collected, as rows, or, with collects_keys, as the keys of a deletion. counts_all: compare records also when
-        `frames` takes no more. excluded: a set with one filter, whose matches are counted but not taken.
+        `frames` takes no more. excluded: a set with one filter, whose matches are counted but not taken. topic:
+        number of the logical topic, of a topic with a Pattern; None: all records are of the topic.
         """
         self.reader = reader
         self.entry = entry
         self.filters = filters
         self.excluded = excluded
         self.txid = txid
+        self.is_logical = topic is not None
+        self.topic = topic or 0
         self.frames = frames
         self.counts_all = counts_all
         self.collects_keys = collects_keys
@@ -193,7 +196,7 @@ cdef class StateScan:
         self.window_count = self.window_at = 0
         while self.window_count < WINDOW_SLOTS and self.next < self.end:
             found = &self.window[self.window_count]
-            if not self.copy_next(&found.slot):
+            if not self.copy_next(&found.slot) or (self.is_logical and found.slot.topic != self.topic):
                 continue
             found.record = NULL
             if found.slot.txid < self.txid:

@@ -159,7 +159,8 @@ class Deleting:
         if not isinstance(sequence, int) or sequence != connection.ingress.frame_sequence:
             raise CommandFailure("parse error", "the sequence is no number")
         topics, _ = topics_with_state(connection, worker, topic, options.non_regex_topic)
-        targets = targets_of(connection, worker, header, topics, "write")
+        named = targets_of(connection, worker, header, topics, "write")
+        targets = [target for one in named for target in one.all]
         for target in targets:
             if not connection.declare_topic(target.entry.name):
                 return None
@@ -222,6 +223,7 @@ class Deleting:
             connection,
             worker,
             header,
+            connection.acknowledge,
             **_query_id(header),
             topic_matches=deletion.compared,
             matches=deletion.matched,
@@ -332,7 +334,9 @@ class Deleting:
             except OSError as problem:
                 raise CommandFailure("invalid topic", f"{FILE_UNREADABLE}: {problem}") from problem
             search = _Search(
-                StateScan(reader, target.entry, filters, snapshot.txid, keys, collects_keys=True)
+                StateScan(
+                    reader, target.entry, filters, snapshot.txid, keys, collects_keys=True, topic=target.number
+                )
             )
             while not search.complete:
                 await command.until(partial(worker.scans.begin, search, connection))

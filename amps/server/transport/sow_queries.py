@@ -13,7 +13,7 @@ both.
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -40,17 +40,29 @@ from amps.server.transport.past_states import MomentSearch, parse_moment
 from amps.server.transport.queue_queries import ROWS_ALL, ROWS_PER_STEP, page_of
 from amps.server.transport.queue_searches import LOG_BYTES_PER_STEP, QueueSearches
 from amps.server.transport.session import Session, Subscription
+from amps.topic_expressions import topic_predicate
 
+NO_LOGICAL_TOPIC = 0xFFFFFFFF
+"""No slot has it: a logical topic without records."""
 FILE_UNREADABLE = "the state of a SOW topic cannot be read"
 
 
 @dataclass(slots=True)
 class Target:
-    """A SOW topic of a command: its definition, its entry, and the requested keys (None: all)."""
+    """A SOW topic of a command: its definition, its entry, and the requested keys (None: all). Of a definition with
+    `Pattern`, `members` makes the targets of its logical topics, which have a `number`.
+    """
 
     config: SowTopicConfig
     entry: TopicEntry
     keys: list[int] | None
+    number: int | None = None
+    members: Callable[[], list["Target"]] | None = None
+
+    @property
+    def all(self) -> list["Target"]:
+        """The target, or those of the logical topics that exist now. Raises OSError."""
+        return [self] if self.members is None else self.members()
 
 
 @dataclass(slots=True)
@@ -84,7 +96,33 @@ def targets_of(
                 raise CommandFailure("not entitled", f"to {permission} {topic!r}")
             continue
         entry = worker.topics.entry(name, connection.message_type)
-        found.append(Target(config, entry, _keys_of(header, entry)))
+        target = Target(config, entry, _keys_of(header, entry))
+        if config.pattern is not None:
+            target.members = partial(_logical_targets, connection, worker, header, config)
+        found.append(target)
+    return found
+
+
+def _logical_targets(
+    connection: Session, worker: WorkerContext, header: Header, config: SowTopicConfig
+) -> list[Target]:
+    """The logical topics of a definition that a command names, or matches."""
+    regex = worker.config.regex_topic_support and "non_regex_topic" not in tokenize(
+        option_text(header), text_of(header, "cmd")
+    )
+    topic = text_of(header, "topic")
+    predicate = topic_predicate(topic, regex)
+    found = []
+    states = worker.feeds.states
+    for number, name in enumerate(states.logical_topics(config.number)):
+        if (predicate(name) if predicate is not None else name == topic) and (
+            states.names.find(name, connection.message_type) is config
+        ):
+            entry = worker.topics.entry(name, connection.message_type)
+            found.append(Target(config, entry, _keys_of(header, entry), number))
+    if not found:
+        entry = worker.topics.entry(topic if predicate is None else config.name, connection.message_type)
+        found.append(Target(config, entry, _keys_of(header, entry), NO_LOGICAL_TOPIC))
     return found
 
 
@@ -247,7 +285,9 @@ class SowQuery:
             extractor = worker.queues.filters.extractor(connection.message_type)
             wanted = min(terms.skip + limit, ROWS_ALL) if limit else 0
             self._ordering = Ordering(terms.order, extractor, wanted, numeric_texts=True)
-        for target, reader in zip(terms.targets, self._readers, strict=True):
+        for target, reader in (
+            (one, reader) for named, reader in zip(terms.targets, self._readers, strict=True) for one in named.all
+        ):
             is_known = before is not None and before.matches(target.entry)
             if is_known and before is not None and before.filter is None:
                 continue  # all its records are known
@@ -264,6 +304,7 @@ class SowQuery:
                     None if terms.is_ordered else self._frames,
                     self._counts_all,
                     excluded=known if is_known else None,
+                    topic=target.number,
                 )
             )
             self._scanned.append(target)
@@ -468,7 +509,7 @@ class SowQuery:
             connection,
             self._worker,
             self._header,
-            in_result=True,
+            connection.acknowledge_in_result,
             **self._ids,
             topic_matches=sum(scan.compared for scan in self._done) + (queues.compared if queues else 0),
             matches=sum(scan.matched for scan in self._done)
@@ -481,7 +522,7 @@ class SowQuery:
         return {**self._sub_id, "query_id": self._header.get("query_id")}
 
     def _acknowledge(self, kind: str) -> None:
-        self._connection.acknowledge(kind, self._header.get("cmd_id"), in_result=True, **self._ids)
+        self._connection.acknowledge_in_result(kind, self._header.get("cmd_id"), **self._ids)
 
     # --- all of it --------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from amps.config.model_sow import SowTopicConfig
 from amps.config.sow_topics import SowTopics
 from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
-from amps.server.shared.sow_topics import value_path
+from amps.server.shared.sow_topics import LogicalNames, logical_names_path, value_path
 
 EVERY_JOURNAL = 1 << 64
 
@@ -103,6 +103,7 @@ class SowStates:
         self._runtime = runtime
         self._used = False
         self._readers: dict[int, StateReader] = {}
+        self._logical: dict[int, LogicalNames] = {}
         control = runtime.control
         self.floor = StateFloor(control, core.index)
         self.places: JournalPlaces | None = None
@@ -118,6 +119,17 @@ class SowStates:
         if found is None:
             found = self._readers[number] = self._open(self._topics[number])
         return found
+
+    def logical_topics(self, number: int) -> list[str]:
+        """The names of the logical topics of a topic with `Pattern`, by their numbers. Raises OSError."""
+        known = self._logical.get(number)
+        if known is None:
+            known = self._logical[number] = LogicalNames(
+                logical_names_path(self._topics[number], self._runtime)
+            )
+        else:
+            known.read()
+        return known.names
 
     def _open(self, topic: SowTopicConfig) -> StateReader:
         with self._runtime.sow_keys_path(topic.number).open("rb") as file:
