@@ -48,7 +48,11 @@ def timestamp_offset() -> int:
 
 def write_numbers(rows: Bytes2D, column: int, first: int) -> None:
     """Write consecutive ten-digit numbers into every row, beginning at `column`."""
-    numbers = np.arange(first, first + len(rows), dtype=np.int64)
+    write_digits(rows, column, np.arange(first, first + len(rows), dtype=np.int64))
+
+
+def write_digits(rows: Bytes2D, column: int, numbers: npt.NDArray[np.int64]) -> None:
+    """Write a ten-digit number into each row, beginning at `column`."""
     for digit in range(NUMBER_DIGITS):
         power = 10 ** (NUMBER_DIGITS - 1 - digit)
         rows[:, column + digit] = (numbers // power) % 10 + ord("0")

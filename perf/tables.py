@@ -32,6 +32,11 @@ def ratio(results: Sequence[PeerResult], peer: PeerResult, value: str, higher_is
     return f"{ours / theirs if higher_is_better else theirs / ours:.2f}×"
 
 
+def figure(peer: PeerResult, value: str, decimals: int = 0) -> str:
+    """The median of a value; empty if the peer has none."""
+    return f"{peer.median(value):,.{decimals}f}" if value in peer.runs[0].values else ""
+
+
 def extremes(peer: PeerResult, value: str) -> str:
     lowest, highest = peer.extremes(value)
     return f"{lowest:,.0f} … {highest:,.0f}"

@@ -18,6 +18,7 @@ TAGS: dict[str, Callable[[Message], object]] = {
     "expiration": lambda message: message.expiration,
     "lease_period": lambda message: message.lease_period,
     "length": lambda message: len(message.data),
+    "reason": lambda message: message.reason,
     "sowkey": lambda message: message.sow_key,
     "user_id": lambda message: message.user_id,
     "timestamp": lambda message: message.timestamp,

@@ -70,6 +70,24 @@ HEARTBEAT_OPTION = option(
 )
 
 
+OOF_OPTION = option(
+    "oof",
+    "oof",
+    is_flag=True,
+    help="Also print the records that are deleted, expire, or match no more; {command} and {reason} of -format, and "
+    "-output json, tell them from others.",
+)
+NO_EMPTIES_OPTION = option(
+    "noempties", "no_empties", is_flag=True, help="With -delta: no messages in which no field has changed."
+)
+SELECT_OPTION = option(
+    "select",
+    type=HEADER_TEXT,
+    metavar="±FIELD,…",
+    help="Print only some of the fields: -/,+/id only id, -/note all but note.",
+)
+
+
 class ColumnNames(click.ParamType[tuple[str, ...]]):
     """Names with commas between them."""
 
@@ -121,7 +139,8 @@ class Reception:
 
     `acknowledges`: messages of queues are acknowledged; with `move`, by transactions that publish them to this topic.
     `is_query`: the command has the result of a query, which must arrive completely unless `count` messages suffice.
-    `delta`: messages have only the changed fields of records.
+    `delta`: messages have only the changed fields of records. `oof`: records that go out of focus are messages, too.
+    `select`: the fields that messages have, as a list of directives.
     """
 
     connection: Connection
@@ -138,10 +157,28 @@ class Reception:
     move: str | None = None
     is_query: bool = False
     delta: bool = False
+    oof: bool = False
+    select: str | None = None
 
     def printer(self) -> Printer:
         """The printer for the output options. Raises UsageError."""
+        if self.copy is not None and (self.oof or self.select is not None):
+            raise click.UsageError("-copy publishes whole records: leave -oof and -select out, or -copy")
         return make_printer(self.output, self.layout, self.columns, self.connection.wire_type, self.topic)
+
+
+def changes_args(reception: Reception, printer: Printer, no_empties: bool) -> dict[str, Any]:
+    """The arguments of a subscription to changes; those without a value are left out. Raises UsageError."""
+    if no_empties and not reception.delta:
+        raise click.UsageError("-noempties leaves out messages of -delta: add it")
+    arguments: dict[str, Any] = {"timestamp": printer.timestamp, "with_bookmarks": printer.bookmark}
+    if reception.oof:
+        arguments["oof"] = True
+    if no_empties:
+        arguments["no_empties"] = True
+    if reception.select is not None:
+        arguments["select"] = [reception.select]
+    return arguments
 
 
 class Interrupts:

@@ -8,18 +8,21 @@ import click
 
 from amps.cli.connection import FILE, HEADER_TEXT, Connection, connection_options, with_options
 from amps.cli.options import POSITIVE_NUMBER, Decorator, HelpfulCommand, option
-from amps.cli.printers import Printer
 from amps.cli.receiving import (
     FILTER_OPTION,
     HEARTBEAT_OPTION,
+    NO_EMPTIES_OPTION,
+    OOF_OPTION,
+    SELECT_OPTION,
     TOPIC_OPTION,
     Reception,
+    changes_args,
     marked,
     output_options,
     receive,
 )
 from amps.cli.records import RecordError, RecordSource
-from amps.client import BadFilterException, CommandException, Message, QueryArgs
+from amps.client import BadFilterException, CommandException, Message
 
 BATCH_SIZE_MAX = 10_000
 NEWLINE = 10
@@ -32,6 +35,9 @@ def query_options(what: str) -> tuple[Decorator, ...]:
         FILTER_OPTION,
         option("orderby", "order_by", type=HEADER_TEXT, metavar="FIELD [DESC],…", help="Order of the records."),
         option("topn", "top_n", type=click.IntRange(1), help="Return only the first records, this many."),
+        option("skipn", "skip_n", type=click.IntRange(0), help="With -topn: leave out this many records before."),
+        option("keys", "sow_keys", type=HEADER_TEXT, metavar="KEY,KEY…", help="Return only records with these keys."),
+        SELECT_OPTION,
         option(
             "batchsize",
             "batch_size",
@@ -43,16 +49,29 @@ def query_options(what: str) -> tuple[Decorator, ...]:
 
 
 def query_args(
-    printer: Printer, order_by: str | None, top_n: int | None, batch_size: int | None
-) -> QueryArgs:
-    """The arguments of a query; those without a value are left out."""
-    arguments: QueryArgs = {"timestamp": printer.timestamp, "control": True}
+    order_by: str | None,
+    top_n: int | None,
+    skip_n: int | None,
+    batch_size: int | None,
+    sow_keys: str | None,
+    bookmark: str | None,
+) -> dict[str, Any]:
+    """The arguments of a query; those without a value are left out. Raises UsageError."""
+    if skip_n is not None and top_n is None:
+        raise click.UsageError("-skipn is the beginning of a page: add its size, -topn")
+    arguments: dict[str, Any] = {"control": True}
     if order_by is not None:
         arguments["order_by"] = order_by
     if top_n is not None:
         arguments["top_n"] = top_n
+    if skip_n is not None:
+        arguments["skip_n"] = skip_n
     if batch_size is not None:
         arguments["batch_size"] = batch_size
+    if sow_keys is not None:
+        arguments["sow_keys"] = sow_keys
+    if bookmark is not None:
+        arguments["bookmark"] = bookmark
     return arguments
 
 
@@ -70,7 +89,10 @@ def _sow(
     content_filter: str | None,
     order_by: str | None,
     top_n: int | None,
+    skip_n: int | None,
     batch_size: int | None,
+    sow_keys: str | None,
+    bookmark: str | None,
     **options: Any,
 ) -> None:
     """Print the current records of a topic, or the waiting messages of a queue, one per line.
@@ -79,7 +101,10 @@ def _sow(
     """
     reception = Reception(connection, topic, content_filter, is_query=True, **options)
     printer = reception.printer()
-    arguments = query_args(printer, order_by, top_n, batch_size)
+    arguments = query_args(order_by, top_n, skip_n, batch_size, sow_keys, bookmark)
+    arguments["timestamp"] = printer.timestamp
+    if reception.select is not None:
+        arguments["select"] = [reception.select]
     receive(
         reception, printer, lambda client: client.sow(topic, content_filter, **arguments), _hint(topic), _after_loss
     )  # fmt: skip
@@ -95,6 +120,12 @@ sow = click.command(
             _sow,
             (
                 *query_options("records"),
+                option(
+                    "bookmark",
+                    type=HEADER_TEXT,
+                    help="The records as they were then: a time (2026-11-24T09:30, UTC unless it has a zone), -5m for "
+                    "five minutes ago, or a bookmark.",
+                ),
                 option(
                     "timeout",
                     "timeout_s",
@@ -115,8 +146,12 @@ def _sow_and_subscribe(
     content_filter: str | None,
     order_by: str | None,
     top_n: int | None,
+    skip_n: int | None,
     batch_size: int | None,
+    sow_keys: str | None,
+    bookmark: str | None,
     delta: bool,
+    no_empties: bool,
     **options: Any,
 ) -> None:
     """Print the current records of a topic, and then each change, without a gap, until Ctrl-C.
@@ -124,10 +159,12 @@ def _sow_and_subscribe(
     Does not reconnect: when the connection is lost, it ends with exit status 1. A topic without a state of the world
     has no records; its new messages are printed.
     """
+    if bookmark is not None and delta:
+        raise click.UsageError("-delta subscriptions begin now: leave -bookmark or -delta out")
     reception = Reception(connection, topic, content_filter, is_query=True, delta=delta, **options)
     printer = reception.printer()
-    arguments = query_args(printer, order_by, top_n, batch_size)
-    arguments["with_bookmarks"] = printer.bookmark
+    changes = changes_args(reception, printer, no_empties)
+    arguments = {**changes, **query_args(order_by, top_n, skip_n, batch_size, sow_keys, bookmark)}
     receive(
         reception,
         printer,
@@ -149,7 +186,15 @@ sow_and_subscribe = click.command(
             _sow_and_subscribe,
             (
                 *query_options("records and messages"),
+                option(
+                    "bookmark",
+                    type=HEADER_TEXT,
+                    help="Begin with the records as they were then, and continue with every change since: a time, -5m "
+                    "for five minutes ago, or a bookmark. For topics with a history.",
+                ),
                 option("delta", is_flag=True, help="After the records, only the changed fields of records."),
+                NO_EMPTIES_OPTION,
+                OOF_OPTION,
                 HEARTBEAT_OPTION,
                 option(
                     "timeout",
@@ -168,22 +213,25 @@ def _sow_delete(
     connection: Connection,
     topic: str,
     content_filter: str | None,
+    sow_keys: str | None,
     files: tuple[Path, ...],
     timeout_s: float,
 ) -> None:
     """Delete records of a topic, or acknowledge messages of a queue.
 
-    With -filter, all that match. Without it, each line of the files or of standard input is a record with the key
-    fields of the record to delete.
+    With -filter, all that match, and with -keys those with these keys. Otherwise each line of the files or of standard
+    input is a record with the key fields of the record to delete.
     """
-    if content_filter is not None and files:
-        raise click.UsageError("-filter and -file exclude each other: leave one of them out")
+    if sum(given is not None and given != () for given in (content_filter, sow_keys, files)) > 1:
+        raise click.UsageError("-filter, -keys and -file exclude each other: give one of them")
     deleted = 0
     complete = False
     try:
         with connection.client(timeout=timeout_s) as client:
             if content_filter is not None:
                 deleted = client.sow_delete(topic, filter=content_filter).records_deleted or 0
+            elif sow_keys is not None:
+                deleted = client.sow_delete(topic, keys=sow_keys.split(",")).records_deleted or 0
             else:
                 for source in [RecordSource(path, NEWLINE) for path in files] or [
                     RecordSource(None, NEWLINE, sys.stdin.buffer)
@@ -211,6 +259,7 @@ sow_delete = click.command(
             (
                 option("topic", type=HEADER_TEXT, required=True, help="Topic or queue."),
                 FILTER_OPTION,
+                option("keys", "sow_keys", type=HEADER_TEXT, metavar="KEY,KEY…", help="Delete these records."),
                 option(
                     "file",
                     "files",

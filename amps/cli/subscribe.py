@@ -6,12 +6,15 @@ import click
 
 from amps.cli.connection import HEADER_TEXT, Connection, connection_options, with_options
 from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
-from amps.cli.printers import Printer
 from amps.cli.receiving import (
     FILTER_OPTION,
     HEARTBEAT_OPTION,
+    NO_EMPTIES_OPTION,
+    OOF_OPTION,
+    SELECT_OPTION,
     TOPIC_OPTION,
     Reception,
+    changes_args,
     output_options,
     receive,
 )
@@ -26,6 +29,7 @@ def _subscribe(
     content_filter: str | None,
     bookmark: str | None,
     delta: bool,
+    no_empties: bool,
     acknowledges: bool,
     move: str | None,
     backlog: int | None,
@@ -44,6 +48,8 @@ def _subscribe(
         raise click.UsageError("-ack, -move and -backlog are for queues; subscribe to a queue without -bookmark")
     if bookmark is not None and delta:
         raise click.UsageError("-delta subscriptions begin now: leave -bookmark or -delta out")
+    if bookmark is not None and options["oof"]:
+        raise click.UsageError("a replay has no records that go out of focus: leave -bookmark or -oof out")
     reception = Reception(
         connection,
         topic,
@@ -54,10 +60,13 @@ def _subscribe(
         **options,
     )
     printer = reception.printer()
+    arguments = changes_args(reception, printer, no_empties)
+    if backlog is not None:
+        arguments["max_backlog"] = backlog
     receive(
         reception,
         printer,
-        lambda client: subscription(client, reception, printer, bookmark, backlog),
+        lambda client: subscription(client, reception, bookmark, arguments),
         nothing_yet(connection, topic, content_filter, bookmark),
         lambda last: how_to_go_on(bookmark, last),
     )
@@ -82,6 +91,9 @@ subscribe = click.command(
                     "[-1h:now].",
                 ),
                 option("delta", is_flag=True, help="Subscribe to the changed fields of records."),
+                NO_EMPTIES_OPTION,
+                OOF_OPTION,
+                SELECT_OPTION,
                 *output_options("End after this many messages."),
                 option(
                     "ack", "acknowledges", is_flag=True, help="Acknowledge messages of queues when they are printed."
@@ -132,15 +144,15 @@ def nothing_yet(connection: Connection, topic: str, content_filter: str | None, 
 
 
 def subscription(
-    client: Client, reception: Reception, printer: Printer, bookmark: str | None, backlog: int | None
+    client: Client, reception: Reception, bookmark: str | None, arguments: dict[str, Any]
 ) -> MessageStream:
     """Subscribe. Fields of the header are requested if the output shows them; replays have bookmarks anyway."""
     topic, content_filter = reception.topic, reception.content_filter
+    stream: MessageStream
     if bookmark is not None:
-        return client.bookmark_subscribe(topic, bookmark, content_filter, timestamp=printer.timestamp)
-    call = client.delta_subscribe if reception.delta else client.subscribe
-    if backlog is None:
-        return call(topic, content_filter, timestamp=printer.timestamp, with_bookmarks=printer.bookmark)
-    return call(
-        topic, content_filter, timestamp=printer.timestamp, with_bookmarks=printer.bookmark, max_backlog=backlog
-    )
+        arguments = {**arguments, "with_bookmarks": False}
+        stream = client.bookmark_subscribe(topic, bookmark, content_filter, **arguments)
+    else:
+        call = client.delta_subscribe if reception.delta else client.subscribe
+        stream = call(topic, content_filter, **arguments)
+    return stream

@@ -11,6 +11,7 @@ raises another exception from this package.
 """
 
 from amps.expressions.checks import Usage
+from amps.expressions.compiler import CURRENT, PREVIOUS
 from amps.expressions.constructors import FieldConstructor, Hint, parse_field_constructor
 from amps.expressions.errors import ExpressionError
 from amps.expressions.expression import Expression, compile_expression, parse_field
@@ -19,6 +20,8 @@ from amps.expressions.projection import Projection
 from amps.expressions.select_list import parse_select_list
 
 __all__ = [
+    "CURRENT",
+    "PREVIOUS",
     "SHIPPED",
     "Expression",
     "ExpressionError",

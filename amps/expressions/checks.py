@@ -36,15 +36,15 @@ class Usage(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The first call of each kind in a part of an expression, and whether all fields are of the current message."""
+    """The first call of each kind in a part of an expression, and whether all fields are of the topic itself."""
 
     aggregate: Call | None = None
     changing: Call | None = None  # not deterministic
-    this_message_only: bool = True
+    one_topic_only: bool = True
 
 
 _NOTHING = Findings()
-_ELSEWHERE = Findings(this_message_only=False)
+_ELSEWHERE = Findings(one_topic_only=False)
 
 
 def check(root: Node, usage: Usage, functions: Functions) -> Findings:
@@ -77,17 +77,15 @@ def _merged(below: list[Findings]) -> Findings:
     return Findings(
         next((findings.aggregate for findings in of_interest if findings.aggregate), None),
         next((findings.changing for findings in of_interest if findings.changing), None),
-        all(findings.this_message_only for findings in of_interest),
+        all(findings.one_topic_only for findings in of_interest),
     )
 
 
 def _field(field: Field, usage: Usage) -> Findings:
     if field.qualifier and not usage & Usage.QUALIFIERS:
         raise Refusal("a field with [topic] is allowed only in the projection of a view", field.position)
-    if field.of == "PREVIOUS":
-        if not usage & Usage.STORED_RECORD:
-            raise Refusal("OF PREVIOUS is allowed only in the enrichment of a SOW topic", field.position)
-        return _ELSEWHERE
+    if field.of == "PREVIOUS" and not usage & Usage.STORED_RECORD:
+        raise Refusal("OF PREVIOUS is allowed only in the enrichment of a SOW topic", field.position)
     return _ELSEWHERE if field.qualifier else _NOTHING
 
 
@@ -116,11 +114,11 @@ def _call(call: Call, usage: Usage, inside: Findings, functions: Functions) -> F
         if inside.changing is not None:
             reason = f"{inside.changing.name} is not deterministic, so {call.name} cannot aggregate it"
             raise Refusal(reason, inside.changing.position)
-        return Findings(aggregate=call, this_message_only=inside.this_message_only)
+        return Findings(aggregate=call, one_topic_only=inside.one_topic_only)
     if not function.deterministic:
         if usage & Usage.DETERMINISTIC:
             raise Refusal(f"{call.name} is not deterministic, which is not allowed here", call.position)
-        return Findings(inside.aggregate, inside.changing or call, inside.this_message_only)
+        return Findings(inside.aggregate, inside.changing or call, inside.one_topic_only)
     return inside
 
 

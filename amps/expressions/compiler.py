@@ -5,10 +5,15 @@ of jumps. All jumps go forward.
 
 A field remains an array until an operator reads it, so every construct that yields *one* value must select the first
 element: the compiler does this for the branches of IF, the machine for functions and arithmetic.
+
+The machine reads all fields from one set of values. A program about two messages, the incoming one and the stored
+record, therefore has one more step in front of each path: CURRENT or PREVIOUS. What runs it reads the two messages for
+the parts of its fields below these steps (amps/_core/sow/stage.pxi).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from amps._core.expressions.functions import FUNCTIONS, PATTERN_FUNCTIONS
 from amps._core.expressions.machine import OPCODES, Program, UserFunction
@@ -38,6 +43,9 @@ from amps.expressions.syntax import (
 )
 
 Constant = int | float | bytes | None
+
+CURRENT: Final = b"current"
+PREVIOUS: Final = b"previous"
 
 _ARGUMENT_SHIFT = 8
 _CALL_COUNT_SHIFT = 12
@@ -100,14 +108,24 @@ class Instead:
 _NOTHING_INSTEAD: Mapping[int, Instead] = {}
 
 
-def compiled(root: Node, functions: Functions, instead: Mapping[int, Instead] = _NOTHING_INSTEAD) -> Program:
-    """The program of a checked expression about one message. instead: replacements by `id` of the node."""
-    return _Compiler(functions, instead).compile(root)
+def compiled(
+    root: Node,
+    functions: Functions,
+    instead: Mapping[int, Instead] = _NOTHING_INSTEAD,
+    *,
+    two_messages: bool = False,
+) -> Program:
+    """The program of a checked expression about one message, or about two.
+
+    instead: replacements by `id` of the node. two_messages: each field is below CURRENT or PREVIOUS.
+    """
+    return _Compiler(functions, instead, two_messages).compile(root)
 
 
 class _Compiler:
-    def __init__(self, functions: Functions, instead: Mapping[int, Instead]) -> None:
+    def __init__(self, functions: Functions, instead: Mapping[int, Instead], two_messages: bool) -> None:
         self._functions = functions
+        self._two_messages = two_messages
         self._instead = instead
         self._own: dict[UserFunction, int] = {}
         self._code: list[int] = []
@@ -184,7 +202,10 @@ class _Compiler:
         return _Instruction("CONST", place)
 
     def _field(self, field: Field) -> list[_Item]:
-        place = self._fields.setdefault(field.path, len(self._fields))
+        path = field.path
+        if self._two_messages:
+            path = (PREVIOUS if field.of == "PREVIOUS" else CURRENT, *path)
+        place = self._fields.setdefault(path, len(self._fields))
         items: list[_Item] = [_Instruction("FIELD", place)]
         if field.element is not None:
             items.append(_Instruction("ELEMENT", field.element, takes=1))

@@ -16,7 +16,9 @@ from amps.expressions.text import text_of
 
 @dataclass(frozen=True)
 class Expression:
-    """`program` is None if a value needs more than one message: aggregates, joined topics, the stored record.
+    """`program` is None if a value needs messages of several topics, or a group of them: joined topics, aggregates.
+
+    With Usage.STORED_RECORD the program is about two messages: each of its fields begins with CURRENT or PREVIOUS.
 
     `aggregation`: for an expression that aggregates the messages of one topic; None for all others.
     """
@@ -29,7 +31,7 @@ class Expression:
 
     @property
     def fields(self) -> tuple[Path, ...]:
-        """The fields of a message that the program reads."""
+        """The fields that the program reads."""
         return () if self.program is None else tuple(self.program.fields)
 
     @cached_property
@@ -66,9 +68,9 @@ def expression_of(text: str, root: Node, usage: Usage, functions: Functions) -> 
     try:
         findings = check(root, usage, functions)
         program = aggregation = None
-        if findings.this_message_only:
+        if findings.one_topic_only:
             if findings.aggregate is None:
-                program = compiled(root, functions)
+                program = compiled(root, functions, two_messages=Usage.STORED_RECORD in usage)
             else:
                 aggregation = aggregation_of(root, functions)
     except Refusal as refusal:

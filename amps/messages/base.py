@@ -14,7 +14,14 @@ from amps.messages.settings import TypeSettings
 
 
 class MessageType(ABC):
-    """One configured message type."""
+    """One configured message type.
+
+    has_deltas: messages can be merged and compared; if not, they are stored and delivered as they are (sow.md §14).
+    has_select_lists: a message can be reduced to some of its fields (sow.md §18).
+    """
+
+    has_deltas = False
+    has_select_lists = False
 
     def __init__(self, settings: TypeSettings, known: Mapping[str, "MessageType"]) -> None:
         """known: the types created before, for composites. ValueError: the settings are not valid."""
@@ -33,8 +40,8 @@ class MessageType(ABC):
         raise ValueError(f"the message type {self.name} cannot be written by the server")
 
     def documents(self) -> Documents:
-        """Create the operations of deltas and select lists.
+        """Create the operations of deltas and select lists. It has state, so each user needs its own.
 
-        ValueError: the type has none, and its messages are stored and delivered as they are (sow.md §14).
+        ValueError: the type has neither. Some types have only one of them.
         """
         raise ValueError(f"the message type {self.name} has no deltas and no select lists")

@@ -9,6 +9,9 @@ from amps.messages.base import MessageType
 class BflatType(MessageType):
     """The module bflat."""
 
+    has_deltas = True
+    has_select_lists = True
+
     def extractor(self) -> BflatExtractor:
         return BflatExtractor()
 

@@ -9,6 +9,9 @@ from amps.messages.base import MessageType
 class BsonType(MessageType):
     """The module bson."""
 
+    has_deltas = True
+    has_select_lists = True
+
     def extractor(self) -> BsonExtractor:
         return BsonExtractor()
 

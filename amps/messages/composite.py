@@ -6,7 +6,7 @@ parts into one set of paths. Its fields cannot be written, because a path does n
 
 from collections.abc import Iterable, Mapping
 
-from amps._core.messages.composite import CompositeBuilder, CompositeExtractor
+from amps._core.messages.composite import CompositeBuilder, CompositeDocuments, CompositeExtractor
 from amps.messages.base import MessageType
 from amps.messages.settings import TypeSettings
 
@@ -32,6 +32,8 @@ class CompositeGlobalType(MessageType):
 class CompositeLocalType(CompositeGlobalType):
     """The module composite-local."""
 
+    has_deltas = True
+    has_select_lists = True
     _merged = False
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> CompositeBuilder:
@@ -52,3 +54,10 @@ class CompositeLocalType(CompositeGlobalType):
             for part, of_part in zip(self._parts, places, strict=True)
         ]
         return CompositeBuilder(paths, builders, places)
+
+    def documents(self) -> CompositeDocuments:
+        return CompositeDocuments(
+            [part.documents() if part.has_deltas or part.has_select_lists else None for part in self._parts],
+            [part.has_deltas for part in self._parts],
+            [part.has_select_lists for part in self._parts],
+        )

@@ -10,6 +10,9 @@ from amps.messages.settings import TypeSettings
 class NvfixType(MessageType):
     """The module nvfix."""
 
+    has_deltas = True
+    has_select_lists = True
+
     numeric_tags = False
     _not_separators = frozenset(b"=")
 

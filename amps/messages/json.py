@@ -9,6 +9,9 @@ from amps.messages.base import MessageType
 class JsonType(MessageType):
     """The module json."""
 
+    has_deltas = True
+    has_select_lists = True
+
     def extractor(self) -> JsonExtractor:
         return JsonExtractor(self.settings.early_termination)
 

@@ -9,6 +9,9 @@ from amps.messages.base import MessageType
 class MsgpackType(MessageType):
     """The module msgpack."""
 
+    has_deltas = True
+    has_select_lists = True
+
     def extractor(self) -> MsgpackExtractor:
         return MsgpackExtractor()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from amps._core.messages.protobuf import ProtobufExtractor
+from amps._core.messages.protobuf import ProtobufDocuments, ProtobufExtractor
 from amps.messages.base import MessageType
 from amps.messages.descriptors import descriptions, schema
 from amps.messages.protoc import compiled
@@ -26,6 +26,13 @@ class ProtobufType(MessageType):
             there = ", ".join(described.top_level) or "none"
             raise ValueError(f"{settings.proto_file} has no message {type_name}; there are: {there}")
         self._schema = schema(described, f".{type_name}")
+        # A field of proto3 with its default is not on the wire, so no delta could set it. A message of proto2 is not
+        # valid without its required fields, so none can be left out.
+        self.has_deltas = described.syntax == "proto2"
+        self.has_select_lists = described.syntax == "proto3"
 
     def extractor(self) -> ProtobufExtractor:
         return ProtobufExtractor(self._schema)
+
+    def documents(self) -> ProtobufDocuments:
+        return ProtobufDocuments(self._schema)

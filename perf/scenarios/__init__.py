@@ -27,6 +27,10 @@ from perf.scenarios.replay import Replay
 from perf.scenarios.replicate_catch_up import ReplicateCatchUp
 from perf.scenarios.replicate_persist import ReplicatePersist
 from perf.scenarios.replicate_queue import ReplicateQueue
+from perf.scenarios.sow_depth import SowDepth
+from perf.scenarios.sow_query import SowQuery
+from perf.scenarios.sow_subscribe import SowSubscribe
+from perf.scenarios.sow_update import Delta, SowUpdate
 from perf.scenarios.spark_read import SparkReadScenario
 
 SCENARIOS: dict[str, Scenario[Any]] = {
@@ -55,6 +59,11 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         ReplicatePersist(),
         ReplicateQueue(),
         ReplicateCatchUp(),
+        SowUpdate(),
+        SowQuery(),
+        SowDepth(),
+        SowSubscribe(),
+        Delta(),
         SparkReadScenario(),
         ClientPublish(),
         ClientLive(),

@@ -1,15 +1,16 @@
 """Feeds a sequencer with records as transports do, without a transport."""
 
 import mmap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from amps._core.journal.reader import LogCursor, LogDirectory, Record
 from amps._core.journal.writer import LogWriter
 from amps._core.queues.manager import LogAdapter
-from amps._core.sequencer.sequencer import Sequencer
+from amps._core.sequencer.sequencer import Sequencer, SowTopic
 from amps._core.shm.memory import ControlPage, Ring
+from amps._core.sow.table import JournalPlaces
 from amps.config.queue_topics import QueueTopics
 from amps.server.records import (
     KIND_DECLARE_TOPIC,
@@ -23,6 +24,7 @@ from tests.support.records import DirectoryStorage, RecordParts, padded, ring_po
 UNLOGGED_PREFIX = "plain"
 RING_BYTES = 1 << 20
 SERIAL = 1
+SowParts = tuple[Callable[[str, str], SowTopic | None], list[SowTopic], JournalPlaces | None]
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,13 @@ class Feeder:
         publishers: int = 4,
         ring_bytes: int = RING_BYTES,
         queues: tuple[LogAdapter, QueueTopics] | None = None,
+        sow: SowParts | None = None,
     ) -> None:
         self.journal_storage = DirectoryStorage(directory, file_bytes, "journal")
         self.transient_storage = DirectoryStorage(directory, file_bytes, "transient")
         self.journal = LogWriter(self.journal_storage, True)
         self.journal.open_first(0, 0, 1)
-        self._begin(publishers, ring_bytes, queues, 1)
+        self._begin(publishers, ring_bytes, queues, 1, sow=sow)
 
     @classmethod
     def over(
@@ -61,6 +64,7 @@ class Feeder:
         queues: tuple[LogAdapter, QueueTopics] | None = None,
         last_sequences: Mapping[int, int] | None = None,
         refused: Mapping[int, Iterable[int]] | None = None,
+        sow: SowParts | None = None,
     ) -> "Feeder":
         """A core after a restart, which goes on in the journal of an earlier one with that writer. `last_sequences`,
         `refused`: by publisher id, as recovery has found them.
@@ -69,7 +73,7 @@ class Feeder:
         made.journal_storage = earlier.journal_storage
         made.transient_storage = earlier.transient_storage
         made.journal = journal
-        made._begin(4, RING_BYTES, queues, earlier.sequencer.next_txid, last_sequences, refused)
+        made._begin(4, RING_BYTES, queues, earlier.sequencer.next_txid, last_sequences, refused, sow)
         return made
 
     def _begin(
@@ -80,6 +84,7 @@ class Feeder:
         next_txid: int,
         last_sequences: Mapping[int, int] | None = None,
         refused: Mapping[int, Iterable[int]] | None = None,
+        sow: SowParts | None = None,
     ) -> None:
         self.transient = LogWriter(self.transient_storage, False)
         self.transient.open_first(0, 0, next_txid)
@@ -95,6 +100,8 @@ class Feeder:
             1000,
             queues,
             refused,
+            None,
+            sow,
         )
         self.sequencer.attach_transport(0, self.ring)
         self._topics: dict[str, int] = {}

@@ -101,7 +101,7 @@ def element(tag: int, *words: int) -> bytes:
     return struct.pack("<HH", tag, len(value)) + value
 
 
-CLIENT, EXPIRY, SOURCE, PATH, PREVIOUS = range(1, 6)
+CLIENT, EXPIRY, SOURCE, PATH, STATE = 1, 2, 3, 4, 7
 """Tags of the extension area."""
 
 

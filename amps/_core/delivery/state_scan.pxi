@@ -123,6 +123,10 @@ cdef class StateScan:
         cdef SlotFound later
         cdef int result
         cdef bint hurries = self.filters is not None and self.filters.may_take_long
+        cdef uint32_t at
+        for at in range(self.window_at, self.window_count):
+            # Journals may have been closed since the last step.
+            self.window[at].record = NULL
         while True:
             if self.frames is not None:
                 if self.frames.output.pending_bytes >= OUTPUT_BYTES_MAX:

@@ -1,5 +1,6 @@
 from collections.abc import Iterable, Sequence
 
+from amps._core.values.documents import Documents
 from amps._core.values.fields import Extractor, MessageBuilder
 
 class CompositeExtractor(Extractor):
@@ -12,4 +13,12 @@ class CompositeBuilder(MessageBuilder):
         paths: Iterable[tuple[bytes, ...]],
         builders: Iterable[MessageBuilder | None],
         places: Iterable[Sequence[int]],
+    ) -> None: ...
+
+class CompositeDocuments(Documents):
+    def __init__(
+        self,
+        parts: Iterable[Documents | None],
+        have_deltas: Iterable[bool],
+        have_select_lists: Iterable[bool],
     ) -> None: ...

@@ -2,3 +2,4 @@
 
 include "composite_scan.pxi"
 include "composite_build.pxi"
+include "composite_documents.pxi"

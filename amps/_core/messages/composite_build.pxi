@@ -6,7 +6,7 @@
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from amps._core.values.fields cimport MessageBuilder
+from amps._core.values.fields cimport ByteBuffer, MessageBuilder
 from amps._core.values.value cimport Arena, Value
 
 cdef enum:
@@ -61,9 +61,9 @@ cdef class CompositeBuilder(MessageBuilder):
         cdef uint32_t at = 0
         if builder is None:
             if part == NULL:
-                self.append_part(NULL, 0)
+                append_part(self.output, NULL, 0)
             else:
-                self.append_part(part.data, part.length)
+                append_part(self.output, part.data, part.length)
             return True
         for place in <tuple>self.places[number]:
             self.chosen[at] = values[<uint32_t>place]
@@ -75,16 +75,17 @@ cdef class CompositeBuilder(MessageBuilder):
                 return False
         elif given:
             builder.write(self.chosen, arena)
-        self.append_part(builder.output.data, builder.output.length)
+        append_part(self.output, builder.output.data, builder.output.length)
         return True
 
-    cdef int append_part(self, const uint8_t* data, uint64_t length) except -1:
-        cdef uint8_t* prefix
-        cdef int at
-        if length > PART_BYTES_MAX:
-            raise ValueError(f"a part of {length} bytes; the maximum is {PART_BYTES_MAX}")
-        prefix = self.output.reserve(PART_PREFIX_BYTES)
-        for at in range(PART_PREFIX_BYTES):
-            prefix[at] = <uint8_t>(length >> (8 * (PART_PREFIX_BYTES - 1 - at)) & 0xFF)
-        self.output.length += PART_PREFIX_BYTES
-        return self.output.append(data, length)
+
+cdef int append_part(ByteBuffer output, const uint8_t* data, uint64_t length) except -1:
+    cdef uint8_t* prefix
+    cdef int at
+    if length > PART_BYTES_MAX:
+        raise ValueError(f"a part of {length} bytes; the maximum is {PART_BYTES_MAX}")
+    prefix = output.reserve(PART_PREFIX_BYTES)
+    for at in range(PART_PREFIX_BYTES):
+        prefix[at] = <uint8_t>(length >> (8 * (PART_PREFIX_BYTES - 1 - at)) & 0xFF)
+    output.length += PART_PREFIX_BYTES
+    return output.append(data, length)

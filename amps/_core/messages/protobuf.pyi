@@ -1,6 +1,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from amps._core.values.documents import Documents
 from amps._core.values.fields import Extractor, FieldPlan, FieldPlans
 
 class ProtobufField(NamedTuple):
@@ -20,3 +21,6 @@ class ProtobufExtractor(Extractor):
     def __init__(self, schema: Iterable[tuple[ProtobufField, ...]]) -> None: ...
     @property
     def plans(self) -> FieldPlans: ...
+
+class ProtobufDocuments(Documents):
+    def __init__(self, schema: Iterable[tuple[ProtobufField, ...]]) -> None: ...

@@ -2,3 +2,4 @@
 
 include "protobuf_plan.pxi"
 include "protobuf_scan.pxi"
+include "protobuf_documents.pxi"

@@ -1,4 +1,5 @@
-"""XML: reading fields, writing messages, merging."""
+"""XML: reading fields, writing messages, merging, comparing."""
 
 include "xml_scan.pxi"
 include "xml_build.pxi"
+include "xml_documents.pxi"

@@ -16,5 +16,5 @@ Invariants
 - No run ends inside a transaction's group, so no watermark is inside one.
 - The bytes are written first, then the watermarks, then the ring's tail.
 
-Imports `queues`, `journal`, `values` and `shm`; only `amps/server/core/` and the simulation import it.
+Imports `queues`, `sow`, `journal`, `values` and `shm`; only `amps/server/core/` and the simulation import it.
 """

@@ -185,6 +185,7 @@ cdef int tell_vector(Sequencer core, int index, uint32_t slot, uint32_t serial, 
 cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session, TransportState state) except -1:
     """Accept, drop or refuse one record, or one transaction, of a flow."""
     cdef uint32_t slot = <uint32_t>record.position
+    cdef RecordHeader* keyed
     cdef uint64_t source_txid
     cdef uint64_t need
     cdef uint64_t[NAMES_OF_RECORD] names
@@ -195,6 +196,7 @@ cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session,
     cdef bint of_queue
     cdef bint new_topic
     cdef bint enters
+    cdef bint of_state
     if session.serial != <uint32_t>(record.position >> 32) or session.state != SESSION_ACTIVE:
         core.fenced += 1
         return 0
@@ -229,6 +231,19 @@ cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session,
         return core._refuse(session, slot, state)
     if of_queue and topic.queue >= 0 and not settles_removals(core):
         return core._refuse(session, slot, state)
+    of_state = topic.sow is not None and record.kind <= KIND_SOW_DELETE
+    if of_state and record.kind == KIND_SOW_DELETE:
+        if not is_sound_removal(record):
+            return malformed(core, session, slot, state)
+        if not enter_replicated_removal(topic.sow, record, writer is core.journal):
+            return core._refuse(session, slot, state)
+    elif of_state:
+        keyed = with_key(core, topic.sow, record)
+        of_state = keyed != NULL
+        if of_state:
+            record = enter_state(core, topic.sow, keyed, writer is core.journal)
+            if record == NULL:
+                return core._refuse(session, slot, state)
     enters = topic.feeds and writer is core.journal and record.kind <= KIND_DELTA_PUBLISH
     if enters and not core.adapter.manager.arena.ensure(<uint32_t>PyTuple_GET_SIZE(topic.feeds)):
         return core._refuse(session, slot, state)
@@ -278,6 +293,8 @@ cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session,
         writer.last_refused_offset = record.position - writer.start_position
     core.next_txid += 1
     core.accepted += 1
+    if of_state:
+        keep_state(core, topic.sow, record, writer is core.journal)
     if enters:
         core.adapter.enqueue(record, topic.name, topic.feeds, core.now_ns)
     return 0
@@ -457,6 +474,8 @@ cdef int take_replicated_transaction(
         last_txid = extension_word(record, EXTENSION_SOURCE, 1)
         last_sequence = record.sequence
         topic = <Topic>state.topics[record.topic_id]
+        if topic.sow is not None and not topic.sow.state.table.ensure(count):
+            return core._refuse(session, slot, state)
         if number and topic.feeds:
             entering += <uint64_t>PyTuple_GET_SIZE(topic.feeds)
             fed.update(topic.feeds)
@@ -515,9 +534,7 @@ cdef int take_replicated_transaction(
     record = first
     for number in range(count):
         topic = <Topic>state.topics[record.topic_id]
-        place_record(core, record, writer.places[topic.number].topic_id)
-        core.next_txid += 1
-        core.accepted += 1
+        place_in_group(core, topic, record)
         if number and topic.feeds:
             core.adapter.enqueue(record, topic.name, topic.feeds, core.now_ns)
         record = <RecordHeader*>(<uint8_t*>record + align8(record.length))

@@ -5,6 +5,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 from amps._core.journal.writer cimport LogWriter, PublisherMap
 from amps._core.queues.manager cimport LogAdapter
 from amps._core.shm.memory cimport Ring
+from amps._core.journal.record cimport RecordHeader
+from amps._core.sow.shaping cimport KeyMaker
 from amps._core.sow.table cimport TopicState
 from amps._core.values.documents cimport Documents
 from amps._core.values.fields cimport ByteBuffer
@@ -61,8 +63,12 @@ cdef class TransportState:
 
 cdef class SowTopic:
     cdef readonly TopicState state
+    cdef readonly KeyMaker keys
+    cdef readonly bint given_keys
     cdef Documents documents
     cdef public Topic topic        # under which its expiries are recorded
+
+    cdef uint64_t make_key(self, const RecordHeader* record) except? 0
 
 
 cdef class MergedRecords:

@@ -2,9 +2,13 @@ import mmap
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from typing import Literal, Protocol
 
+from amps._core.journal.reader import LogCursor
 from amps._core.journal.writer import LogWriter
 from amps._core.queues.manager import LogAdapter
 from amps._core.shm.memory import ControlPage, Ring
+from amps._core.sow.shaping import KeyMaker
+from amps._core.sow.table import JournalPlaces, TopicState
+from amps._core.values.documents import Documents
 
 _LogonReply = tuple[Literal["logon"], int, int, bool, int, int]
 _KickReply = tuple[Literal["kick"], int, int, str, str]
@@ -46,6 +50,32 @@ class Topic:
     def logged(self) -> bool: ...
 
 class TransportState: ...
+
+class SowTopic:
+    topic: Topic | None
+    def __init__(
+        self, state: TopicState, keys: KeyMaker, given_keys: bool, documents: Documents | None = None
+    ) -> None: ...
+    @property
+    def state(self) -> TopicState: ...
+    @property
+    def keys(self) -> KeyMaker: ...
+    @property
+    def given_keys(self) -> bool: ...
+
+class MergedRecords:
+    def __init__(self) -> None: ...
+
+def replay_states(cursor: LogCursor, limit: int, bytes_max: int) -> bool: ...
+
+class CarryOver:
+    def __init__(self, core: Sequencer, cursor: LogCursor, limit: int, txid: int) -> None: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def txid(self) -> int: ...
+    def step(self, control: ControlPage, bytes_max: int, slots_max: int) -> bool: ...
+
 class ReplicatedNames: ...
 
 class UndecidedTransactions:
@@ -66,7 +96,12 @@ class Sequencer:
         queues: tuple[LogAdapter, _QueueTopics] | None = None,
         refused: Mapping[int, Iterable[int]] | None = None,
         write_vector: Callable[[str, bytearray], bool] | None = None,
+        sow: tuple[Callable[[str, str], SowTopic | None], list[SowTopic], JournalPlaces | None] | None = None,
     ) -> None: ...
+    log_txid: int
+    def name_sow_topic(self, sow: SowTopic, topic: str, message_type: str) -> None: ...
+    @property
+    def states_due_ns(self) -> int | None: ...
     @property
     def journal(self) -> LogWriter | None: ...
     @property

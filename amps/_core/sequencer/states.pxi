@@ -15,6 +15,8 @@ from libc.string cimport memcpy, memset
 
 from amps._core.journal.reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
 from amps._core.journal.record cimport (
+    EXTENSION_STATE,
+    EXTENSION_STATE_BYTES,
     KIND_DELTA_PUBLISH,
     KIND_PUBLISH,
     KIND_SOW_EXPIRY,
@@ -22,11 +24,13 @@ from amps._core.journal.record cimport (
     RECORD_BYTES_MAX,
     RecordState,
     RemovedKey,
+    put_extension,
     record_correlation_id,
     record_sow_key,
     record_state,
     record_user_id,
 )
+from amps._core.sow.shaping cimport KeyMaker
 from amps._core.values.documents cimport Documents
 from amps._core.values.fields cimport ByteBuffer
 
@@ -43,11 +47,23 @@ cdef uint64_t FILE_BIT = <uint64_t>1 << 63
 cdef class SowTopic:
     """A SOW topic of the configuration, in the core."""
 
-    def __init__(self, TopicState state not None, Documents documents=None):
-        """documents: merges deltas; None: the message type has none, and a delta replaces the message."""
+    def __init__(self, TopicState state not None, KeyMaker keys not None, bint given_keys, Documents documents=None):
+        """keys: for records that come without a key of this definition. given_keys: publishers provide the keys.
+        documents: merges deltas; None: the message type has none, and a delta replaces the message.
+        """
         self.state = state
+        self.keys = keys
+        self.given_keys = given_keys
         self.documents = documents
         self.topic = None
+
+    cdef uint64_t make_key(self, const RecordHeader* record) except? 0:
+        """The key of a message, made from its content; 0: it has none."""
+        if not self.given_keys:
+            return self.keys.key_of(record_payload(record), record.payload_length)
+        if record.sow_key_length == 0:
+            return 0
+        return self.keys.key_of_text(record_sow_key(record), record.sow_key_length)
 
 
 @cython.final
@@ -180,6 +196,15 @@ cdef int shorten(RecordHeader* record, uint32_t payload_length) except -1:
     return 0
 
 
+cdef uint32_t removal_token(const RecordHeader* record) noexcept nogil:
+    """The token of a request to delete keys; 0: it wants no answer."""
+    cdef RemovalRequest request
+    if record.payload_length < sizeof(request):
+        return 0
+    memcpy(&request, record_payload(record), sizeof(request))
+    return request.token
+
+
 cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal, int index) except -1:
     """Turn the request of a client to delete keys into a removal of those that have a value, and answer it. False: there
     is no room for the removal.
@@ -220,21 +245,62 @@ cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint
     return True
 
 
-cdef bint enter_replicated_removal(SowTopic sow, RecordHeader* record, bint in_journal) except -1:
-    """Keep the keys of a removal on another instance that have a value here. False: the removal is malformed, or there
-    is no room for it.
+cdef RecordHeader* with_key(Sequencer core, SowTopic sow, RecordHeader* record) except? NULL:
+    """A message of another instance with its key: that of its record, or one that is made here. NULL: it has none, and
+    is no value of the topic.
     """
+    cdef RecordState* about = record_state(record)
+    cdef RecordState added
+    cdef RecordHeader* made
+    cdef uint64_t key
+    cdef uint64_t head = RECORD_HEADER_BYTES + <uint64_t>record.extension_length
+    if about != NULL and about.definition == sow.keys.definition:
+        return record
+    key = sow.make_key(record)
+    if key == 0:
+        return NULL
+    if about != NULL:
+        about.key = key
+        about.definition = sow.keys.definition
+        return record
+    if record.extension_length > 0xFFFF - EXTENSION_STATE_BYTES or record.length > RECORD_BYTES_MAX - (
+        EXTENSION_STATE_BYTES
+    ):
+        return NULL
+    made = reserve_merged(core, record.length + <uint64_t>EXTENSION_STATE_BYTES)
+    memcpy(made, record, head)
+    added.key = key
+    added.previous = 0
+    added.definition = sow.keys.definition
+    added.unused = 0
+    put_extension(<uint8_t*>made + head, EXTENSION_STATE, <const uint64_t*>&added)
+    memcpy(<uint8_t*>made + head + EXTENSION_STATE_BYTES, <const uint8_t*>record + head, record.length - head)
+    made.length = record.length + EXTENSION_STATE_BYTES
+    made.extension_length = record.extension_length + EXTENSION_STATE_BYTES
+    return made
+
+
+cdef bint is_sound_removal(const RecordHeader* record) noexcept nogil:
+    """Whether the entries of a removal of another instance are well-formed."""
+    cdef const RemovedKey* keys = <const RemovedKey*>record_payload(record)
+    cdef uint32_t count = record.payload_length // <uint32_t>sizeof(RemovedKey)
+    cdef uint32_t at
+    if record.payload_length % <uint32_t>sizeof(RemovedKey) or count > REMOVED_KEYS_MAX:
+        return False
+    for at in range(1, count):
+        if keys[at].key <= keys[at - 1].key:
+            return False
+    return True
+
+
+cdef bint enter_replicated_removal(SowTopic sow, RecordHeader* record, bint in_journal) except -1:
+    """Keep the keys of a sound removal on another instance that have a value here. False: there is no room for it."""
     cdef TopicState state = sow.state
     cdef RemovedKey* keys = <RemovedKey*>record_payload(record)
     cdef uint32_t count = record.payload_length // <uint32_t>sizeof(RemovedKey)
     cdef uint32_t kept = 0
     cdef uint32_t at
     cdef uint64_t place
-    if record.payload_length % <uint32_t>sizeof(RemovedKey) or count > REMOVED_KEYS_MAX:
-        return False
-    for at in range(1, count):
-        if keys[at].key <= keys[at - 1].key:
-            return False
     if not in_journal and not state.values.ensure(<uint64_t>count * REMOVAL_BYTES):
         return False
     for at in range(count):
@@ -319,6 +385,16 @@ cdef bint expire(Sequencer core, SowTopic sow) except -1:
     return worked
 
 
+cdef uint64_t key_of_record(SowTopic sow, const RecordHeader* record) except? 0:
+    """The key of a record in the log, by the current definition; 0: it has none, or is a removal."""
+    cdef const RecordState* about = record_state(record)
+    if is_removal(record):
+        return 0
+    if about != NULL and about.definition == sow.keys.definition:
+        return about.key
+    return sow.make_key(record)
+
+
 def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
     """Give SOW topics the records of a log at a start, up to `limit`, at most about `bytes_max` bytes of the log. The
     cursor's resolver returns the SowTopic of a topic, or None. True: the limit is reached. Raises LogDamaged,
@@ -334,6 +410,76 @@ def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
         if is_value(record) or is_removal(record):
             sow = topic_of(cursor.file, record.topic_id)
             if sow is not None:
-                (<SowTopic>sow).state.take_record(<RecordHeader*>record)
+                (<SowTopic?>sow).state.take_record(record, key_of_record(<SowTopic>sow, record))
         skip_record(cursor, record)
     return cursor.position >= limit
+
+
+@cython.final
+cdef class CarryOver:
+    """Carries the values of SOW topics over that are in journals which will be removed, in small steps.
+
+    First the records of these journals are read, oldest first, to find the value of each key at the position where the
+    log will begin. Then the values of all slots that are there are copied. It begins when no reader is before that
+    position any more.
+    """
+
+    cdef Sequencer core
+    cdef LogCursor cursor
+    cdef readonly uint64_t limit   # log position at which the log will begin
+    cdef readonly uint64_t txid    # of the first record there
+    cdef list topics
+    cdef uint32_t slot             # next one of the first topic
+    cdef bint reading
+    cdef bint begun
+
+    def __init__(self, Sequencer core not None, LogCursor cursor not None, uint64_t limit, uint64_t txid):
+        """cursor: at the beginning of the log; its resolver returns SowTopics, or None."""
+        cdef SowTopic sow
+        self.core = core
+        self.cursor = cursor
+        self.limit = limit
+        self.txid = txid
+        self.topics = [sow for sow in core.sow_topics if sow.state.recorded]
+        self.slot = 0
+        self.reading = True
+        self.begun = False
+        for sow in self.topics:
+            sow.state.begin_carrying(txid)
+
+    def step(self, ControlPage control not None, uint64_t bytes_max, uint32_t slots_max):
+        """Go on. True: all is copied. Raises StateMemoryFull, LogDamaged."""
+        cdef const RecordHeader* record
+        cdef SowTopic sow
+        cdef uint64_t begin = self.cursor.position
+        cdef uint32_t end
+        if not self.begun:
+            if control.state_floor(self.core.published_txid) < self.txid:
+                return False
+            self.begun = True
+        if self.reading:
+            begin_reading(self.cursor)
+            while self.cursor.position - begin < bytes_max:
+                record = next_record(self.cursor, self.limit)
+                if record == NULL:
+                    self.reading = False
+                    return False
+                if is_value(record) or is_removal(record):
+                    found = topic_of(self.cursor.file, record.topic_id)
+                    if found is not None:
+                        sow = <SowTopic?>found
+                        sow.state.note_base(record, key_of_record(sow, record))
+                skip_record(self.cursor, record)
+            return False
+        if not self.topics:
+            return True
+        sow = <SowTopic>self.topics[0]
+        end = <uint32_t>min(sow.state.table.header.slots_used, <uint64_t>self.slot + slots_max)
+        while self.slot < end:
+            sow.state.carry(self.core.places, self.slot, self.limit)
+            self.slot += 1
+        if self.slot >= sow.state.table.header.slots_used:
+            sow.state.end_carrying(self.limit)
+            del self.topics[0]
+            self.slot = 0
+        return False

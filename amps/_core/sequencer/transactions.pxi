@@ -164,6 +164,8 @@ cdef int accept_transaction(
         unnamed = unnamed or is_unnamed(writer, topic)
         if number and not topic.logged:
             raise ValueError("a transport pushed a transaction for a topic that is not recorded")
+        if topic.sow is not None and not topic.sow.state.table.ensure(count):
+            return core._refuse(session, slot, state)
         if number and topic.feeds:
             entering += <uint64_t>PyTuple_GET_SIZE(topic.feeds)
             if feeds is None:
@@ -225,9 +227,7 @@ cdef int accept_transaction(
     place_record(core, transaction, 0)
     for number in range(count):
         topic = <Topic>state.topics[record.topic_id]
-        place_record(core, record, writer.places[topic.number].topic_id)
-        core.next_txid += 1
-        core.accepted += 1
+        place_in_group(core, topic, record)
         if record.kind == KIND_PUBLISH and topic.feeds:
             core.adapter.enqueue(record, topic.name, topic.feeds, core.now_ns)
         record = <RecordHeader*>(<uint8_t*>record + align8(record.length))
@@ -246,6 +246,21 @@ cdef int place_record(Sequencer core, RecordHeader* record, uint32_t topic_id) e
     if writer.index is not None:
         writer.index.add(record, record.position - writer.start_position)
     core.run_length += align8(record.length)
+    return 0
+
+
+cdef int place_in_group(Sequencer core, Topic topic, RecordHeader* record) except -1:
+    """Give a record of a transaction the next place of the current run; a message becomes the value of its key."""
+    cdef RecordState* about = NULL
+    if topic.sow is not None and is_value(record):
+        about = record_state(record)
+    if about != NULL:
+        about.previous = topic.sow.state.place_of(about.key)
+    place_record(core, record, core.run_writer.places[topic.number].topic_id)
+    core.next_txid += 1
+    core.accepted += 1
+    if about != NULL:
+        keep_state(core, topic.sow, record, True)
     return 0
 
 

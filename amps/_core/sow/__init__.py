@@ -26,5 +26,5 @@ Invariants
   reader may follow it: the memory of removed values is used again only when all readers have passed their removal.
 - The state that is rebuilt from records is the state that the core had after the last of them.
 
-Imports `journal`, `values` and `shm`.
+Imports `expressions`, `journal`, `values` and `shm`.
 """

@@ -1,10 +1,13 @@
 # The keys of records (sow.md §3, D2 to D5).
 #
-# A key is `hash_bytes` over its *identity*: the domain, and behind it, for each key field, the byte 1 and the text of the
-# field's value. The text is that of the message: a number as it is spelled, a string without quotes and escapes, `true`
-# or `false`. So `1` and `"1"` are one key in JSON, and `1.0` is another. Of several values the first one counts. A
+# A key is `hash_bytes` over its *identity*: the domain, and behind it, for each key field, the byte 1 and the text of
+# the field's value. The text is that of the message: a number as it is spelled, a string without quotes and escapes,
+# `true` or `false`. So `1` and `"1"` are one key in JSON, and `1.0` is another. Of several values the first one counts. A
 # missing field, NULL, an object and an empty text all count as the empty text, so that no live message is refused (D4).
 # A key that a publisher provides is the only text of its identity.
+#
+# The work for one message is bounded (values/evaluation_budget.pxi), so keys are not made while another message is
+# evaluated.
 #
 # The identity is put together in a buffer, because the hash is that of `values/identity.pxi`, in one piece. Keys are
 # stored in journals and compared by other instances: a change of any of this would separate records from their keys.

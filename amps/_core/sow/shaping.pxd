@@ -7,6 +7,8 @@ from amps._core.values.fields cimport (
     Extractor,
     FieldSet,
     FieldValues,
+    MessageBuilder,
+    MessageContext,
 )
 from amps._core.values.value cimport Value
 
@@ -46,3 +48,52 @@ cdef class KeyMaker:
 
 
 cdef bint is_publisher_key(const uint8_t* text, uint64_t length) noexcept nogil
+
+
+# The fields that the server computes. See sow/stage.pxi.
+
+
+# What a computed value does to a field that later constructors read, because its constructor has SET_CURRENT.
+cdef enum EffectKind:
+    EFFECT_SET                     # it is the field
+    EFFECT_CLEAR                   # it is above the field, which is gone
+    EFFECT_CONTAIN                 # it is below the field, which is a container
+
+
+cdef struct Effect:
+    uint32_t constructor
+    uint32_t slot
+    uint32_t kind
+
+
+cdef class FieldStage:
+    """Computes the fields of one stage, `Preprocessing` or `Enrichment`, and writes them into the message."""
+
+    cdef readonly MessageContext context   # for functions that read facts about the message
+    cdef readonly bint reads_previous      # a constructor reads the stored record
+    cdef readonly uint64_t unreadable      # messages that could not be parsed
+    cdef readonly uint64_t exhausted       # messages that took too much memory or time
+    cdef list programs                     # of the constructors, in order
+    cdef uint8_t* optional                 # by constructor: HINT OPTIONAL
+    cdef uint32_t count
+    cdef Effect* effects                   # in the order of the constructors
+    cdef uint32_t effect_count
+    cdef FieldSet fields
+    cdef FieldValues values
+    cdef Extractor extractor
+    cdef Extractor previous_extractor
+    cdef int32_t current_node              # where the fields of the message begin; -1 = none is read
+    cdef int32_t previous_node
+    cdef MessageBuilder builder
+    cdef Value* results                    # by constructor
+    cdef Value** written                   # NULL: the field is left out
+
+    cdef bint run(
+        self, const uint8_t* message, uint64_t length, const uint8_t* previous, uint64_t previous_length,
+        ByteBuffer output
+    ) except -1
+    cdef bint compute(
+        self, const uint8_t* message, uint64_t length, const uint8_t* previous, uint64_t previous_length
+    ) except -1
+    cdef int read_previous(self, const uint8_t* previous, uint64_t length) except -1
+    cdef int apply_effects(self, uint32_t* next_effect, uint32_t constructor) except -1

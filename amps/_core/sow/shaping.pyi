@@ -1,8 +1,26 @@
 from collections.abc import Iterable
+from typing import Any, Protocol
 
 from _typeshed import ReadableBuffer
 
-from amps._core.values.fields import Extractor
+from amps._core.expressions.machine import Program
+from amps._core.values.fields import Extractor, MessageBuilder, MessageContext
+
+class _Expression(Protocol):
+    @property
+    def program(self) -> Program | None: ...
+
+class _Constructor(Protocol):
+    @property
+    def expression(self) -> _Expression: ...
+    @property
+    def destination(self) -> tuple[bytes | int, ...]: ...
+    @property
+    def hints(self) -> frozenset[Any]: ...
+
+class _MessageType(Protocol):
+    def extractor(self) -> Extractor: ...
+    def builder(self, paths: Iterable[tuple[bytes, ...]]) -> MessageBuilder: ...
 
 class KeyFields:
     def __init__(self, paths: Iterable[tuple[bytes | int, ...]], extractor: Extractor | None) -> None: ...
@@ -33,3 +51,21 @@ class KeyMaker:
     def text_key(self, text: bytes) -> int: ...
 
 def may_be_publisher_key(text: bytes) -> bool: ...
+
+class FieldStage:
+    def __init__(
+        self,
+        constructors: Iterable[_Constructor],
+        message_type: _MessageType,
+        sides: tuple[bytes, ...] = (),
+        context: MessageContext | None = None,
+    ) -> None: ...
+    @property
+    def context(self) -> MessageContext: ...
+    @property
+    def reads_previous(self) -> bool: ...
+    @property
+    def unreadable(self) -> int: ...
+    @property
+    def exhausted(self) -> int: ...
+    def apply(self, message: ReadableBuffer, previous: ReadableBuffer | None = None) -> bytes | None: ...

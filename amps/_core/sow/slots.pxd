@@ -24,7 +24,7 @@ cdef packed struct KeySlot:
     uint64_t place                 # of the key's newest record
     uint64_t txid                  # of that record
     uint64_t expires_ns            # UNIX time at which the value expires; NEVER
-    uint64_t base                  # place of the value at the beginning of the log, if its journal was removed; 0 = none
+    uint64_t base                  # place of the value before `begin_position`, if it is not the newest record; 0 = none
     uint32_t length                # bytes of the newest record
     uint32_t next                  # number of the next slot of its bucket, plus 1; 0 = none
     uint32_t heap_place            # in the core's heap of expiries, plus 1; 0 = it is not there
@@ -48,6 +48,9 @@ cdef packed struct TableHeader:
     uint64_t last_txid             # of the last change
     uint64_t file_slabs            # slabs of the value file
     uint64_t topic_count           # logical topics with a number
+    # The past that can be read: what was before is in `KeySlot.base`. Of a topic that is not recorded: 0 and NEVER.
+    uint64_t begin_position        # links to log positions before it lead nowhere
+    uint64_t begin_txid            # snapshots before it cannot be read
 
 
 cdef enum:

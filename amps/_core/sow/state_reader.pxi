@@ -50,10 +50,16 @@ cdef class StateReader:
         cdef const RecordState* state
         cdef const RemovedKey* removed
         cdef uint64_t place = slot.place
+        cdef uint64_t begin
+        cdef KeySlot now
         if slot.txid < txid:
             return self.at(place) if slot.state == KEY_LIVE else NULL
         if not place & PLACE_IN_FILE and place >= written:
             return NOT_WRITTEN
+        # The base that belongs to this beginning of the log may be newer than the copied slot.
+        begin = load_acquire(&self.table.header.begin_position)
+        if not self.table.find_copy(slot.key, &now):
+            return NULL
         record = self.at(place)
         while record.txid >= txid:
             if is_removal(record):
@@ -62,6 +68,13 @@ cdef class StateReader:
             else:
                 state = record_state(record)
                 place = state.previous if state != NULL else 0
+            # A topic in the log: what was before the log is the base. The record of any other link is still there.
+            if self.table.header.begin_txid != NEVER and (place & PLACE_IN_FILE or place < begin):
+                place = now.base
+                if place == 0:
+                    return NULL
+                record = self.at(place)
+                break
             if place == 0:
                 return NULL
             record = self.at(place)

@@ -147,6 +147,7 @@ cdef class TopicState:
     cdef readonly KeyTable table
     cdef readonly ValueFile values
     cdef readonly bint expires
+    cdef readonly bint recorded    # its records go to the journal
     cdef RemovedSlot* removed      # slots of removed keys, in the order of removal: a ring
     cdef uint64_t removed_first
     cdef uint64_t removed_count
@@ -160,12 +161,18 @@ cdef class TopicState:
         self, uint32_t number, uint64_t place, const RecordHeader* record, uint16_t state, uint64_t expires_ns
     ) except *
     cdef bint remove(self, uint64_t key, const RecordHeader* record, bint in_journal) except -1
+    cdef int supersede(self, KeySlot* slot, uint64_t before, bint in_journal) except -1
+    cdef int set_base(self, KeySlot* slot, uint64_t base) except -1
+    cdef int note_base(self, const RecordHeader* record, uint64_t key) except -1
+    cdef int base_of_key(self, uint64_t key, uint64_t position, uint64_t base) except -1
+    cdef int carry(self, JournalPlaces places, uint32_t number, uint64_t begin) except -1
+    cdef uint64_t carried(self, JournalPlaces places, uint64_t place) except? 0
     cdef uint64_t append_removal(self, uint64_t key, uint64_t before, const RecordHeader* record) except 0
     cdef int note_removed(self, uint32_t number, uint64_t txid) except -1
     cdef bint drop_removed(self, uint64_t floor_txid, uint64_t log_txid) except -1
     cdef bint compact(self, uint64_t bytes_max) except -1
-    cdef int _take(self, RecordHeader* record, uint64_t place) except -1
-    cdef int take_record(self, RecordHeader* record) except -1
+    cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place) except -1
+    cdef int take_record(self, const RecordHeader* record, uint64_t key) except -1
 
 
 cdef bint is_value(const RecordHeader* record) noexcept nogil

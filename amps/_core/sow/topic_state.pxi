@@ -7,6 +7,11 @@
 #
 # The slot of a removed key stays as long as a reader may need what was before: until all readers have passed, and, of a
 # topic in the log, until the journal with the removal has gone.
+#
+# A topic in the log can be read as of any moment since `begin_txid`. Where a chain of links reaches what was before the
+# log, it ends in the slot's *base*: the value at `begin_position`, in the value file. Before journals are removed, their
+# values are carried over (`begin_carrying`, `note_base` for each record of these journals, `carry` for each slot,
+# `end_carrying`).
 
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
@@ -68,11 +73,14 @@ cdef class TopicState:
     def __cinit__(self):
         self.removed = NULL
 
-    def __init__(self, KeyTable table, ValueFile values, bint expires):
-        """expires: lifetimes take effect; otherwise they are only stored."""
+    def __init__(self, KeyTable table, ValueFile values, bint expires, bint recorded=False):
+        """expires: lifetimes take effect; otherwise they are only stored. recorded: the journal has its records."""
         self.table = table
         self.values = values
         self.expires = expires
+        self.recorded = recorded
+        table.header.begin_position = 0
+        table.header.begin_txid = 0 if recorded else NEVER
         self.removed_first = 0
         self.removed_count = 0
         self.removed_capacity = 0
@@ -111,6 +119,8 @@ cdef class TopicState:
         cdef uint32_t number = self.table.find(state.key)
         cdef uint64_t before = 0
         cdef KeySlot* slot
+        # This record links to the one that may be released.
+        self.values.next_txid = record.txid + 1
         if number == NO_KEY_SLOT:
             number = self.table.add(state.key)
         slot = &self.table.slots[number]
@@ -125,9 +135,22 @@ cdef class TopicState:
             header.insert_count += 1
             header.value_bytes += record.length
         self.set(number, place, record, KEY_LIVE, record_expiry_ns(record))
+        return self.supersede(slot, before, in_journal)
+
+    cdef int supersede(self, KeySlot* slot, uint64_t before, bint in_journal) except -1:
+        """Give up the place of the record before the newest, or keep it as the base."""
         if before & PLACE_IN_FILE:
-            # This record links to the released one.
-            self.values.next_txid = record.txid + 1
+            if self.recorded and in_journal:
+                return self.set_base(slot, before)
+            self.values.release(before)
+        return 0
+
+    cdef int set_base(self, KeySlot* slot, uint64_t base) except -1:
+        cdef uint64_t before = slot.base
+        self.table.begin_change(slot)
+        slot.base = base
+        self.table.end_change(slot)
+        if before & PLACE_IN_FILE:
             self.values.release(before)
         return 0
 
@@ -157,15 +180,14 @@ cdef class TopicState:
         if slot.state != KEY_LIVE:
             return False
         before = slot.place
+        self.values.next_txid = record.txid + 1
         place = record.position if in_journal else self.append_removal(key, before, record)
         header.live -= 1
         header.removed += 1
         header.delete_count += 1
         header.value_bytes -= slot.length
         self.set(number, place, record, KEY_REMOVED, NEVER)
-        if before & PLACE_IN_FILE:
-            self.values.next_txid = record.txid + 1
-            self.values.release(before)
+        self.supersede(slot, before, in_journal)
         self.note_removed(number, record.txid)
         return True
 
@@ -224,6 +246,7 @@ cdef class TopicState:
                     return False
                 if slot.place & PLACE_IN_FILE:
                     self.values.release(slot.place)
+                self.set_base(slot, 0)
                 self.table.header.removed -= 1
                 self.table.drop(<uint32_t>first.number)
             self.removed_first = (self.removed_first + 1) & (self.removed_capacity - 1)
@@ -235,6 +258,7 @@ cdef class TopicState:
         """Append live records of a slab with many dead ones again, about `bytes_max` of them. True: there is more."""
         cdef ValueFile values = self.values
         cdef uint64_t done = 0
+        cdef uint64_t moved
         cdef uint64_t place
         cdef uint64_t number
         cdef uint64_t key
@@ -258,18 +282,80 @@ cdef class TopicState:
             found = self.table.find(key)
             values.victim_offset += length
             done += RECORD_HEADER_BYTES
-            if found == NO_KEY_SLOT or self.table.slots[found].place != place:
+            if found == NO_KEY_SLOT or (
+                self.table.slots[found].place != place and self.table.slots[found].base != place
+            ):
                 continue
             if not values.ensure(record.length):
                 values.victim_offset -= length
                 return False
             slot = &self.table.slots[found]
+            moved = values.append(record, record.topic_id)
             self.table.begin_change(slot)
-            slot.place = values.append(record, record.topic_id)
+            if slot.place == place:
+                slot.place = moved
+            else:
+                slot.base = moved
             self.table.end_change(slot)
             values.release(place)
             done += length
         return values.wants_compaction()
+
+    # --- the removal of journals ------------------------------------------------------------------------------
+
+    def begin_carrying(self, uint64_t txid):
+        """Refuse snapshots before a transaction id from now on: that of the first record that will remain."""
+        if self.recorded:
+            store_release(&self.table.header.begin_txid, max(self.table.header.begin_txid, txid))
+
+    def end_carrying(self, uint64_t position):
+        """Let readers use the bases for what was before a log position: all slots have been carried over."""
+        if self.recorded:
+            store_release(&self.table.header.begin_position, max(self.table.header.begin_position, position))
+
+    cdef int note_base(self, const RecordHeader* record, uint64_t key) except -1:
+        """Take a record of a journal that will be removed, in the order of the log: its value may be the base. key: of a
+        value.
+        """
+        cdef const RemovedKey* keys
+        cdef uint32_t count = 0
+        cdef uint32_t at
+        if is_value(record):
+            return self.base_of_key(key, record.position, record.position)
+        keys = removed_keys(record, &count)
+        for at in range(count):
+            self.base_of_key(keys[at].key, record.position, 0)
+        return 0
+
+    cdef int base_of_key(self, uint64_t key, uint64_t position, uint64_t base) except -1:
+        cdef uint32_t number = self.table.find(key)
+        if number == NO_KEY_SLOT or self.table.slots[number].place == position:
+            return 0
+        return self.set_base(&self.table.slots[number], base)
+
+    cdef int carry(self, JournalPlaces places, uint32_t number, uint64_t begin) except -1:
+        """Carry the values of a slot over that are before a log position. Raises StateMemoryFull."""
+        cdef KeySlot* slot = &self.table.slots[number]
+        cdef uint64_t moved
+        if slot.state == KEY_FREE:
+            return 0
+        if not slot.place & PLACE_IN_FILE and slot.place < begin:
+            if slot.state == KEY_LIVE:
+                moved = self.carried(places, slot.place)
+                self.table.begin_change(slot)
+                slot.place = moved
+                self.table.end_change(slot)
+            self.set_base(slot, 0)
+        elif slot.base and not slot.base & PLACE_IN_FILE:
+            self.set_base(slot, self.carried(places, slot.base))
+        return 0
+
+    cdef uint64_t carried(self, JournalPlaces places, uint64_t place) except? 0:
+        """Copy a record of the journal into the value file."""
+        cdef const RecordHeader* record = places.at(place)
+        if not self.values.ensure(record.length):
+            raise StateMemoryFull(self.values.obstacle)
+        return self.values.append(record, 0)
 
     # --- after a start ----------------------------------------------------------------------------------------
 
@@ -292,7 +378,7 @@ cdef class TopicState:
                 if not dead:
                     values.slabs[number].live += length
                     values.live_bytes += length
-                    self._take(record, PLACE_IN_FILE | (number * values.bytes_of_slab + values.slabs[number].used))
+                    self._take(record, key_of(record), PLACE_IN_FILE | (number * values.bytes_of_slab + values.slabs[number].used))
                 values.slabs[number].used += length
         for number in range(count):
             if values.slabs[number].state == SLAB_FULL:
@@ -311,14 +397,13 @@ cdef class TopicState:
             (<uint64_t*>(values.slab_data(newest - 1) + values.slabs[newest - 1].used))[0] = 0
         return self.table.header.live
 
-    cdef int _take(self, RecordHeader* record, uint64_t place) except -1:
+    cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place) except -1:
         """Let a record at a place be the newest of its key, unless the key has a newer one."""
         cdef uint32_t number
         cdef uint64_t before
         cdef KeySlot* slot
         cdef TableHeader* header = self.table.header
         cdef bint removal = is_removal(record)
-        cdef uint64_t key = key_of(record)
         if key == 0:
             return 0
         number = self.table.find(key)
@@ -343,19 +428,17 @@ cdef class TopicState:
             header.live += 1
             header.value_bytes += record.length
             self.set(number, place, record, KEY_LIVE, record_expiry_ns(record))
-        if before & PLACE_IN_FILE:
-            self.values.release(before)
-        return 0
+        return self.supersede(slot, before, not place & PLACE_IN_FILE)
 
-    cdef int take_record(self, RecordHeader* record) except -1:
-        """Take a record of the journal that a start reads: a value, or the removal of keys."""
+    cdef int take_record(self, const RecordHeader* record, uint64_t key) except -1:
+        """Take a record of the journal that a start reads: the value of a key, or the removal of keys."""
         cdef const RemovedKey* keys
         cdef uint32_t count = 0
         cdef uint32_t at
         cdef uint32_t number
         cdef KeySlot* slot
         if is_value(record):
-            return self._take(record, record.position)
+            return self._take(record, key, record.position) if key else 0
         keys = removed_keys(record, &count)
         for at in range(count):
             number = self.table.find(keys[at].key)

@@ -35,6 +35,7 @@ cdef enum MemberFlag:
     FLAG_ADDED = 2                 # it has no twin, and is appended
     FLAG_GROUP_VALUE = 4           # of a head: one of the others is not NULL
     FLAG_HAS_VALUE = 8             # of an object: there is a value below it
+    FLAG_FOUND = 16                # for formats: the message that is read along this tree has the member
 
 
 # Which members get an entry.
@@ -87,6 +88,7 @@ cdef class MemberTree:
     cdef TreeMode mode
     cdef bint last_counts          # of equal names
     cdef bint repeats              # equal names are an array
+    cdef bint empty_counts         # an object without any value below it is a value
     cdef MemberTree along
     cdef FieldSet selected
     cdef Arena texts               # names that are not in the message byte by byte
@@ -121,6 +123,12 @@ cdef inline int32_t meet(MemberTree tree, int32_t parent, const uint8_t* name, u
 cdef inline void pass_member(MemberTree tree, int32_t parent, const uint8_t* end) noexcept nogil:
     tree.members[parent].last_end = end
     tree.members[parent].count += 1
+
+
+# Note that a member is left out.
+cdef inline void mark_removed(MemberTree tree, int32_t member) noexcept nogil:
+    tree.members[member].mark = MARK_REMOVE
+    tree.members[tree.members[member].parent].removed += 1
 
 
 # Whether a member has named members, and is no part of an array of such members.
@@ -167,6 +175,9 @@ cdef class Documents:
     cdef const uint8_t* cursor     # everything in front of it, in the tree that is edited, is written
     cdef uint8_t separator         # between two members; 0 = none
     cdef bint adds_null            # members that are added are written as NULL
+    cdef ByteBuffer result         # of the methods for Python
+
+    cdef ByteBuffer emptied(self)
 
     # For users.
     cdef bint merge(

@@ -24,12 +24,13 @@ cdef class Documents:
     def __init__(self):
         self.base = MemberTree()
         self.other = MemberTree()
+        self.result = ByteBuffer()
         self.separator = 0
         self.adds_null = False
 
     def merged(self, stored, delta):
         """The stored message after a delta. ValueError: one of them cannot be parsed."""
-        cdef ByteBuffer made = ByteBuffer()
+        cdef ByteBuffer made = self.emptied()
         cdef const uint8_t[::1] old = stored
         cdef const uint8_t[::1] new = delta
         if not self.merge(start_of(old), <uint64_t>old.shape[0], start_of(new), <uint64_t>new.shape[0], made):
@@ -38,7 +39,7 @@ cdef class Documents:
 
     def compared(self, old, new, FieldSet keys):
         """The key fields and what changed, and whether anything did. ValueError: a message cannot be parsed."""
-        cdef ByteBuffer made = ByteBuffer()
+        cdef ByteBuffer made = self.emptied()
         cdef const uint8_t[::1] before = old
         cdef const uint8_t[::1] after = new
         cdef int found = self.difference(
@@ -50,11 +51,16 @@ cdef class Documents:
 
     def selected(self, message, Selection selection):
         """What a select list leaves of a message. ValueError: it cannot be parsed."""
-        cdef ByteBuffer made = ByteBuffer()
+        cdef ByteBuffer made = self.emptied()
         cdef const uint8_t[::1] view = message
         if not self.select(start_of(view), <uint64_t>view.shape[0], selection, made):
             raise ValueError("the message cannot be parsed")
         return as_bytes(made)
+
+    cdef ByteBuffer emptied(self):
+        """The output of the methods for Python."""
+        self.result.length = 0
+        return self.result
 
     cdef bint merge(
         self,

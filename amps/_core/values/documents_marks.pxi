@@ -21,6 +21,9 @@ cdef int mark_merge(MemberTree base, MemberTree delta, int32_t node, int32_t fro
     while child >= 0:
         member = &base.members[child]
         twin = member.guide
+        if twin < 0:
+            child = member.next  # the format has marked it
+            continue
         if delta.members[twin].twin < 0 or base.last_counts:
             if delta.members[twin].twin >= 0:
                 mark_removed(base, delta.members[twin].twin)
@@ -53,11 +56,6 @@ cdef int mark_merge(MemberTree base, MemberTree delta, int32_t node, int32_t fro
             base.members[node].added += 1
         added = member.next
     return 0
-
-
-cdef void mark_removed(MemberTree tree, int32_t member) noexcept nogil:
-    tree.members[member].mark = MARK_REMOVE
-    tree.members[tree.members[member].parent].removed += 1
 
 
 cdef int mark_difference(

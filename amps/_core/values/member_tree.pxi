@@ -99,10 +99,16 @@ cdef class MemberTree:
             self.members = grown
             self.capacity = capacity
         member = &self.members[added]
-        memset(member, 0, sizeof(Member))
+        # Field by field, which is faster than any function that fills memory.
+        member.begin = member.value = member.end = member.before = NULL
+        member.content = member.last_end = member.name = NULL
+        member.name_length = member.hash = 0
         member.parent = parent
         member.first_child = member.last_child = member.next = -1
         member.guide = member.twin = member.same = member.last_same = member.head = -1
+        member.count = member.place = member.removed = member.added = 0
+        member.names = member.other_names = 0
+        member.kind = member.mark = member.flags = 0
         if parent >= 0:
             above = &self.members[parent]
             member.before = above.last_end
@@ -165,9 +171,9 @@ cdef class MemberTree:
         cdef Member* above
         for each in range(<int32_t>self.count - 1, 0, -1):
             member = &self.members[each]
-            if member.kind == MEMBER_OBJECT and not member.flags & FLAG_HAS_VALUE:
+            if member.kind == MEMBER_OBJECT and not member.flags & FLAG_HAS_VALUE and not self.empty_counts:
                 member.kind = MEMBER_NULL
-            if member.kind != MEMBER_NULL and (self.repeats or not member.flags & FLAG_REPEATED):
+            if member.kind != MEMBER_NULL and (member.head >= 0 or not member.flags & FLAG_REPEATED):
                 self.members[member.parent].flags |= FLAG_HAS_VALUE
                 if member.head >= 0:
                     self.members[member.head].flags |= FLAG_GROUP_VALUE
@@ -175,10 +181,9 @@ cdef class MemberTree:
             member = &self.members[each]
             above = &self.members[member.parent]
             if self.is_null(each if member.head < 0 else member.head) or (
-                member.flags & FLAG_REPEATED and not self.repeats
+                member.flags & FLAG_REPEATED and member.head < 0
             ):
-                member.mark = MARK_REMOVE
-                above.removed += 1
+                mark_removed(self, each)
                 above.mark = MARK_EDIT
             elif member.mark == MARK_EDIT:
                 if is_object(self, each):

@@ -16,5 +16,5 @@ Invariants
 - Every length is checked before memory is allocated for it.
 - A frame is consumed exactly when its effect is in the ring, or when Python has taken it.
 
-Imports `expressions`, `journal`, `values` and `shm`.
+Imports `sow`, `expressions`, `journal`, `values` and `shm`.
 """

@@ -186,6 +186,18 @@ class JournalRetention:
                     return entry.number
         return int(self._control.watermarks()[3])
 
+    @property
+    def beginning(self) -> JournalHeader | None:
+        """The header of the first journal that will remain; None: no journal is marked for removal."""
+        with self._lock:
+            remaining = [entry.header for number, entry in self._entries.items() if number > self._remove_through]
+            if len(remaining) == len(self._entries):
+                return None
+        if remaining:
+            return remaining[0]
+        current = self._current()
+        return None if current is None else current.header
+
     def _current(self) -> JournalEntry | None:
         number = self._control.watermarks()[3]
         place = JournalPlace(number, journal_path(self._directory, self._instance_name, number), False, False)

@@ -333,16 +333,14 @@ class Core:
     def _recover_states(self, journal: LogWriter | None, recovered: Recovered) -> CoreStates:
         """Make the SOW topics, from their files and the recovered log. Raises RecoveryRefused, OSError."""
         states = CoreStates(self._config, self._runtime, self._log)
-        matcher = TopicMatcher(self._config)
-        logged = [
-            journal is not None and matcher.is_logged(topic.name, topic.message_type)
-            for topic in self._config.sow_topics
-        ]
         active = recovered.active
         journals = [entry.header for entry in recovered.journals] + ([active] if active is not None else [])
-        states.recover(journals, 0 if journal is None else journal.position, logged)
-        if journal is not None:
+        states.recover(journals, 0 if journal is None else journal.position)
+        if self._journal_files is not None:
             states.read_journals()
+            retention = self._journal_files.retention
+            retention.blockers.append(lambda: states.oldest_journal(retention.number_at))
+            self._journal_files.chores.append(states)
         return states
 
     def _begin_states(self, states: CoreStates, recovered: Recovered) -> None:
@@ -502,6 +500,8 @@ class Core:
 
     def _idle_ms(self) -> int:
         """How long the core may sleep without input, in milliseconds; 0: a queue has something to do now."""
+        if self._states is not None and self._states.carries:
+            return 0
         due = [ns for ns in (self.sequencer.queues_due_ns, self.sequencer.states_due_ns) if ns is not None]
         due_ns = min(due, default=None)
         return (
@@ -527,6 +527,10 @@ class Core:
         if self._queues is not None:
             assert self.sequencer.journal is not None
             self._queues.checkpoints.turn(self.sequencer.journal.position)
+        if self._states is not None and self._states.carries:
+            self._states.turn()
+            if not self._states.carries and self._journal_files is not None:
+                self._journal_files.wake()
 
     def _check_flusher(self) -> None:
         if self._flusher is not None and self._flusher.failed:
@@ -561,6 +565,8 @@ class Core:
             self._queues.look(time.monotonic(), lambda: self._log_mark(journal), journal.position)
             if self._action_pins is not None and self._queues.all_written:
                 self._action_pins.look(journal.position)
+        if self._states is not None and self._journal_files is not None:
+            self._states.look(self.sequencer, self._journal_files.retention.beginning)
         self._answer_requests()
         self._take_overs.look()
         for index in list(self.turns.replacing):

@@ -6,6 +6,9 @@ table in the runtime directory, which other processes read, and a value file.
 At every start the slots are made again: from the value file, then from the records of the journals. The records win
 where they are newer. A value file that cannot be used is set aside, never overwritten: the state is then made from the
 journals alone, as far as they go.
+
+Before journals are removed, the values in them are carried over into the value files (`CarryOver`), in small steps
+between turns. The housekeeping thread then syncs the files, and only after that the journals count as not needed.
 """
 
 import fcntl
@@ -13,14 +16,15 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgpack
 
 from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, checksum
-from amps._core.sequencer.sequencer import SowTopic, replay_states
+from amps._core.sequencer.sequencer import CarryOver, Sequencer, SowTopic, replay_states
+from amps._core.shm.memory import NO_JOURNAL
 from amps._core.sow.table import (
     VALUE_FILE_HEADER_BYTES,
     VALUE_FILE_MAGIC,
@@ -42,8 +46,12 @@ from amps.server.core.older import RecoveryRefused
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.shared.sow_topics import documents_of, expires, key_maker, value_path
+from amps.server.topics import TopicMatcher
 
 STEP_BYTES = 64 << 20
+CARRIED_BYTES_PER_TURN = 512 << 10
+CARRIED_SLOTS_PER_TURN = 1024
+CARRY_AGAIN_S = 10.0
 PROGRESS_INTERVAL_S = 5.0
 _HEADER = struct.Struct("<8sIIQII")  # magic, version, header checksum, slab size, definition, length of the texts
 
@@ -72,10 +80,26 @@ class CoreStates:
         self._types = make_message_types(config.message_types.values())
         self._names = SowTopics(config)
         self.places: JournalPlaces | None = None
+        self._recorded = [False] * len(config.sow_topics)
+        if config.transaction_log is not None:
+            matcher = TopicMatcher(config)
+            self._recorded = [
+                matcher.is_logged(topic.name, topic.message_type) for topic in config.sow_topics
+            ]
         self._topics = [self._make(topic) for topic in config.sow_topics]
+        self._carry: CarryOver | None = None
+        self._carry_again_s = 0.0
+        self._copied = 0
+        """Log position from which on all values are in the value files; the files are not synced yet."""
+        self._carried = 0
+        """Log position before which no journal is needed."""
+        self._log_txid = 0
+        self._first_journal = 0
 
     @property
-    def for_sequencer(self) -> tuple[object, list[SowTopic], JournalPlaces | None]:
+    def for_sequencer(
+        self,
+    ) -> tuple[Callable[[str, str], SowTopic | None], list[SowTopic], JournalPlaces | None]:
         """What the sequencer takes."""
         return self.find, [topic.sow for topic in self._topics], self.places
 
@@ -121,24 +145,29 @@ class CoreStates:
             os.posix_fallocate(
                 descriptor, 0, VALUE_FILE_HEADER_BYTES + config.initial_slab_count * slab_bytes(config.slab_size_bytes)
             )
-        state = TopicState(KeyTable(keys.view, keys.make_room), values, expires(config))
-        return _Topic(config, SowTopic(state, documents_of(kind)), path, descriptor, used_file)
+        table = KeyTable(keys.view, keys.make_room)
+        state = TopicState(table, values, expires(config), self._recorded[config.number])
+        sow = SowTopic(state, key_maker(config, kind), not config.keys, documents_of(kind))
+        return _Topic(config, sow, path, descriptor, used_file)
 
     # --- the start ------------------------------------------------------------------------------------------
 
-    def recover(self, journals: Sequence[JournalHeader], limit: int, logged: Sequence[bool]) -> None:
+    def recover(self, journals: Sequence[JournalHeader], limit: int) -> None:
         """Make the state of all topics, from their files and from the log up to `limit`.
 
-        `journals`: oldest first; empty without a log. `logged`: of each topic, whether the journal records it. Raises
-        RecoveryRefused, OSError.
+        `journals`: oldest first; empty without a log. Raises RecoveryRefused, OSError.
         """
         began_s = time.monotonic()
         try:
             for topic in self._topics:
                 size = os.fstat(topic.descriptor).st_size
                 topic.sow.state.take_file(size)
-            if journals and any(logged):
+            if journals and any(self._recorded):
                 self._replay(journals, limit)
+                for topic in self._topics:
+                    topic.sow.state.begin_carrying(journals[0].first_txid)
+                    topic.sow.state.end_carrying(journals[0].start_position)
+                self._carried = self._copied = journals[0].start_position
         except (LogDamaged, ValueError) as problem:
             raise RecoveryRefused(
                 f"the SOW topics cannot be rebuilt from the log: {problem}; run 'amps journal verify'"
@@ -175,7 +204,7 @@ class CoreStates:
             directory, lambda: (control.first_journal_number, control.watermarks()[3])
         )
 
-    def _directory(self, resolve: object) -> LogDirectory:
+    def _directory(self, resolve: Callable[[str, str], object]) -> LogDirectory:
         settings = self._config.transaction_log
         assert settings is not None
         first, *more = reading_places(
@@ -186,11 +215,93 @@ class CoreStates:
     def _live(self) -> int:
         return sum(topic.sow.state.table.live for topic in self._topics)
 
-    def close(self) -> None:
-        """Sync the value files of persistent topics: the server ends."""
+    # --- the removal of journals ----------------------------------------------------------------------------
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the journals have the values of any topic."""
+        return any(self._recorded)
+
+    def oldest_journal(self, number_at: Callable[[int], int]) -> int:
+        """Number of the oldest journal with values that are nowhere else; any thread may call it."""
+        return number_at(self._carried) if self.recorded else NO_JOURNAL
+
+    @property
+    def carries(self) -> bool:
+        """Whether `turn` has work."""
+        return self._carry is not None
+
+    def look(self, sequencer: Sequencer, beginning: JournalHeader | None) -> None:
+        """Begin to carry values over, so that the log can begin with that journal. None: no journal is to be removed."""
+        if self._log_txid:
+            sequencer.log_txid, self._log_txid = self._log_txid, 0
+        first = self._runtime.control.first_journal_number
+        if self.places is not None and first != self._first_journal:
+            self._first_journal = first
+            self.places.forget(first)
+        if beginning is None or self._carry is not None or not self.recorded:
+            return
+        if beginning.start_position <= self._copied or time.monotonic() < self._carry_again_s:
+            return
+        control = self._runtime.control
+        directory = self._directory(self.find)
+        try:
+            cursor = LogCursor(directory, control.first_journal_number, 0, False)
+            cursor.fetch()
+        except LogDamaged as problem:
+            self._carry_failed(problem)
+            return
+        self._carry = CarryOver(sequencer, cursor, beginning.start_position, beginning.first_txid)
+
+    def turn(self) -> None:
+        """Carry some values over."""
+        carry = self._carry
+        if carry is None:
+            return
+        try:
+            done = carry.step(self._runtime.control, CARRIED_BYTES_PER_TURN, CARRIED_SLOTS_PER_TURN)
+        except (LogDamaged, MemoryError, OSError) as problem:
+            self._carry = None
+            self._carry_failed(problem)
+            return
+        if done:
+            self._carry = None
+            self._copied = carry.limit
+            self._log_txid = carry.txid
+
+    def _carry_failed(self, problem: Exception) -> None:
+        self._carry_again_s = time.monotonic() + CARRY_AGAIN_S
+        self._log.log(
+            "32-0004",
+            text=f"values cannot be copied from journals that are to be removed: {problem}; the journals stay, and it "
+            "is tried again",
+        )
+
+    def due(self) -> bool:
+        """A Chore of the housekeeping thread: whether value files must be synced."""
+        return self._carried < self._copied
+
+    def step(self) -> bool:
+        """Sync the value files, so that the journals are not needed any more."""
+        copied = self._copied
+        if self._carried >= copied:
+            return False
+        try:
+            self._sync()
+        except OSError as problem:
+            self._carry_failed(problem)
+            return False
+        self._carried = copied
+        return True
+
+    def _sync(self) -> None:
         for topic in self._topics:
             if topic.config.durability == "persistent":
                 os.fdatasync(topic.descriptor)
+
+    def close(self) -> None:
+        """Sync the value files of persistent topics: the server ends."""
+        self._sync()
 
 
 class _KeyFile:

@@ -86,11 +86,14 @@ class Feeds:
         members = SubscriptionSet(topics, evaluations, combine=False, live=False)
         self._durable = DurableFeed(members, core, schedule, flush)
         self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
-        self.states = SowStates(config, runtime, core, self.journal)
+        self.states = SowStates(
+            config, runtime, core, None if self.journal is None else self.journal.directory
+        )
         members = SubscriptionSet(
             topics, evaluations, combine=True, live=True, holds=self._expect_due, states=self.states
         )
-        self._live = LiveFeed(members, core, schedule, flush)
+        floor = self.states.floor if config.sow_topics else None
+        self._live = LiveFeed(members, core, schedule, flush, floor)
         self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
         self._at_watermark: list[tuple[Replay, int]] = []
@@ -135,10 +138,7 @@ class Feeds:
         """Run one turn. True: there is more work to do at once."""
         self._searches.run()
         more = bool(self._searches)
-        live_done = self._live.run()
-        more |= not live_done
-        if live_done:
-            self.states.live_from(0 if self._live.tailer is None else self._core.view.next_txid)
+        more |= not self._live.run()
         if self._held:
             self._send_held()
         self.release_transient()
@@ -181,7 +181,7 @@ class Feeds:
 
     def release_journals(self) -> None:
         """Publish which journals this worker does not need any more."""
-        self.states.look_around()
+        self.states.release_journals()
         if self.journal is not None:
             self.journal.release_unused()
         if self._pages is not None:
@@ -335,7 +335,6 @@ class Feeds:
             if not feed.is_at_watermark():
                 return False
         elif replay.live:
-            self.states.live_from(self._core.view.next_txid)
             self._live.begin(self.journal, self._transient)
         else:
             self._durable.begin(replay.tailer)
@@ -359,7 +358,7 @@ class Feeds:
 
         view = self._core.view
         if self._live.tailer is None:
-            self.states.live_from(view.next_txid)
+            self._live.hold()
         view.read()
         txid = int(view.next_txid)
         if self._live.tailer is None:

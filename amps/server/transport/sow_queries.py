@@ -23,6 +23,7 @@ from typing import Any
 from amps._core.delivery.results import SCAN_DONE, SCAN_FULL, SCAN_MISSING, SCAN_MORE, ResultFrames, StateScan
 from amps._core.expressions.machine import Filter, FilterSet
 from amps._core.queues.sender import QueueSearch
+
 from amps._core.wire.framing import build_header
 from amps._core.wire.topics import TopicEntry
 from amps.config.model_sow import SowTopicConfig
@@ -60,7 +61,6 @@ class Terms:
     order: Sequence[OrderField]
     is_ordered: bool
     options: Options
-    with_keys: bool
     queue_keys: frozenset[int] | None = None
     beginnings: dict[str, bytes] = field(default_factory=dict)
 
@@ -126,9 +126,8 @@ def terms_of(
         skip,
         limit,
         order,
-        bool(order) or skip > 0,
+        bool(order) or "skip_n" in found,
         options,
-        "no_sowkey" not in found,
         _queue_keys(header),
     )
 
@@ -206,13 +205,14 @@ class SowQuery:
         self._txid = txid
         assert connection.results is not None
         limit = min(terms.limit, ROWS_ALL)
+        documents = worker.feeds.documents_of(connection.message_type)
         self._frames = ResultFrames(
             connection.results,
             self._header.get("batch_size") or 1,
-            terms.with_keys,
+            not terms.options.no_sowkey,
             terms.options.timestamp,
-            documents=worker.feeds.documents_of(connection.message_type),
-            selection=terms.options.select,
+            documents,
+            terms.options.select,
             skip_count=terms.skip,
             row_limit=limit,
         )
@@ -221,7 +221,8 @@ class SowQuery:
         known = self._alone(None if before is None else before.filter)
         if terms.is_ordered:
             extractor = worker.queues.filters.extractor(connection.message_type)
-            self._ordering = Ordering(terms.order, extractor, min(terms.skip + limit, ROWS_ALL) if limit else 0)
+            wanted = min(terms.skip + limit, ROWS_ALL) if limit else 0
+            self._ordering = Ordering(terms.order, extractor, wanted, numeric_texts=True)
         for target, reader in zip(terms.targets, self._readers, strict=True):
             is_known = before is not None and before.matches(target.entry)
             if is_known and before is not None and before.filter is None:
@@ -263,10 +264,10 @@ class SowQuery:
         self._left_frames = ResultFrames(
             connection.results,
             1,
-            self.terms.with_keys,
+            not self.terms.options.no_sowkey,
             self.terms.options.timestamp,
-            documents=worker.feeds.documents_of(connection.message_type),
-            selection=self.terms.options.select,
+            worker.feeds.documents_of(connection.message_type),
+            self.terms.options.select,
             apart=True,
         )
         names = {target.entry.name for target in self.terms.targets}

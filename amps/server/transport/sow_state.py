@@ -1,36 +1,80 @@
-"""The state of SOW topics as a worker reads it: key tables, value files, and values in the journal.
+"""The state of SOW topics as a worker reads it: one `StateReader` for each topic, and the worker's floor.
 
-The files of a topic are opened when the worker needs them first. Values are read at *places* (amps/_core/sow/places.pxi)
-straight from mapped memory. A journal stays open only while it is used, so that it can be removed.
+A reader maps the key table and the value file of its topic when they are needed first, and reads values of recorded
+topics in the journals. Reading a value may wait for the disk. Who must not wait has to check first whether the pages
+are in memory. The live tailer does not check: it reads the value before the current one, and values that change are in
+the page cache nearly always.
 
-A reader that follows links between records needs the memory of removed values to stay as it is. So it publishes a
-*floor*: the lowest transaction id from which on it follows links. The floor of a worker is that of its running snapshots
-and of its live tailer, which reads the values before those that it delivers.
-
-Invariants: a floor is published before the watermarks are read whose transaction id a snapshot uses. A snapshot only uses
-watermarks that were read after that.
+The *floor* is the transaction id from which on this worker follows links of records (`ControlPage.set_state_floor`).
+The core uses memory of removed values again only when all floors have passed. Each user holds a transaction id, and the
+lowest one is the floor. A user holds it before it reads the watermarks whose snapshot it uses.
 """
 
 import mmap
 import os
+from itertools import count
 from typing import Any
 
-from amps._core.sow.table import JournalPlaces, KeyMemory, StateReader, ValueFile, table_bytes
+from amps._core.journal.reader import LogDirectory
+from amps._core.shm.memory import ControlPage
+from amps._core.sow.table import JournalPlaces, KeyMemory, StateReader, ValueFile
 from amps.config import ServerConfig
+from amps.config.model_sow import SowTopicConfig
 from amps.config.sow_topics import SowTopics
 from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
-from amps.server.shared.journal_view import JournalView
 from amps.server.shared.sow_topics import value_path
 
-ALL_JOURNALS = (1 << 63) - 1
+EVERY_JOURNAL = 1 << 64
+
+
+class StateFloor:
+    """The floor of one worker."""
+
+    def __init__(self, control: ControlPage, index: int) -> None:
+        """`index`: of the worker."""
+        self._control = control
+        self._index = index
+        self._tokens = count(1)
+        self._held: dict[int, int] = {}
+        self._floor = 0
+        control.set_state_floor(index, 0)
+
+    def hold(self, txid: int) -> int:
+        """Hold a transaction id, of watermarks that were read before. Returns a token for `move` and `release`."""
+        token = next(self._tokens)
+        self._held[token] = txid
+        self._publish()
+        return token
+
+    def move(self, token: int, txid: int) -> None:
+        """Hold a higher transaction id in place of a held one."""
+        if self._held[token] != txid:
+            self._held[token] = txid
+            self._publish()
+
+    def release(self, token: int) -> None:
+        """Hold a transaction id no more."""
+        del self._held[token]
+        self._publish()
+
+    def _publish(self) -> None:
+        floor = min(self._held.values(), default=0)
+        if floor != self._floor:
+            self._floor = floor
+            self._control.set_state_floor(self._index, floor)
 
 
 class Snapshot:
-    """The state before a transaction id, which readers may follow links to until `end`. A context manager."""
+    """The state before a transaction id, whose links may be followed until `end`. A context manager.
 
-    def __init__(self, states: "SowStates", txid: int) -> None:
-        self._states = states
+    `txid` is at first one that is surely not too high: the caller then reads the watermarks, and sets it to their
+    transaction id.
+    """
+
+    def __init__(self, floor: StateFloor, txid: int) -> None:
+        self._floor = floor
+        self._held: int | None = floor.hold(txid)
         self.txid = txid
 
     def __enter__(self) -> "Snapshot":
@@ -41,90 +85,59 @@ class Snapshot:
 
     def end(self) -> None:
         """Follow no more links for it."""
-        self._states.ended(self)
+        if self._held is not None:
+            self._floor.release(self._held)
+            self._held = None
 
 
 class SowStates:
-    """The SOW topics of one worker, by their number in the configuration."""
+    """The readers of one worker, by the number of the SOW topic in the configuration."""
 
-    def __init__(self, config: ServerConfig, runtime: Runtime, core: CoreLink, journal: JournalView | None) -> None:
-        """`journal`: None on an instance without a transaction log."""
+    def __init__(
+        self, config: ServerConfig, runtime: Runtime, core: CoreLink, directory: LogDirectory | None
+    ) -> None:
+        """`directory`: the journals; None: the instance has none."""
         self.names = SowTopics(config)
-        self._runtime = runtime
+        self._topics = config.sow_topics
         self._core = core
-        self._readers: dict[int, StateReader] = {}
-        self._snapshots: set[Snapshot] = set()
-        self._live_txid = 0
-        self._floor = 0
+        self._runtime = runtime
         self._used = False
+        self._readers: dict[int, StateReader] = {}
+        control = runtime.control
+        self.floor = StateFloor(control, core.index)
         self.places: JournalPlaces | None = None
-        if journal is not None and config.sow_topics:
-            control = runtime.control
+        if directory is not None:
             self.places = JournalPlaces(
-                journal.directory, lambda: (control.first_journal_number, control.watermarks()[3])
+                directory, lambda: (control.first_journal_number, control.watermarks()[3])
             )
 
     def reader(self, number: int) -> StateReader:
-        """The reader of a topic. Raises OSError."""
+        """The reader of a SOW topic. Raises OSError if its files cannot be mapped."""
         self._used = True
         found = self._readers.get(number)
         if found is None:
-            config = self.names.topics[number]
-            keys = _map(self._runtime.sow_keys_path(number))
-            descriptor = os.open(value_path(config, self._runtime), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                values = ValueFile(descriptor, config.slab_size_bytes, False)
-            finally:
-                os.close(descriptor)
-            found = self._readers[number] = StateReader(KeyMemory(keys, False), values, self.places)
+            found = self._readers[number] = self._open(self._topics[number])
         return found
 
-    # --- the floor --------------------------------------------------------------------------------------------
+    def _open(self, topic: SowTopicConfig) -> StateReader:
+        with self._runtime.sow_keys_path(topic.number).open("rb") as file:
+            keys = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        descriptor = os.open(value_path(topic, self._runtime), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            values = ValueFile(descriptor, topic.slab_size_bytes, False)
+        finally:
+            os.close(descriptor)
+        return StateReader(KeyMemory(keys, False), values, self.places)
 
     def snapshot(self) -> Snapshot:
-        """Begin a snapshot. Its `txid` is one that is surely not too high: the caller then reads the watermarks, and sets
-        it to their transaction id.
+        """Begin a snapshot."""
+        self._used = True
+        return Snapshot(self.floor, self._core.view.next_txid)
+
+    def release_journals(self) -> None:
+        """Close the journals in which values were read, so that they do not stay open for ever. Called from time to time:
+        those that are in use stay open.
         """
-        made = Snapshot(self, self._core.view.next_txid)
-        self._snapshots.add(made)
-        self._publish()
-        return made
-
-    def ended(self, snapshot: Snapshot) -> None:
-        """Forget a snapshot."""
-        self._snapshots.discard(snapshot)
-        self._publish()
-
-    def live_from(self, txid: int) -> None:
-        """The live tailer has delivered everything before a transaction id; 0: there is none. It is published by the next
-        `look_around`, but at once when the tailer begins.
-        """
-        begins = txid and not self._live_txid
-        self._live_txid = txid
-        if begins:
-            self._publish()
-
-    def _publish(self) -> None:
-        floors = [snapshot.txid for snapshot in self._snapshots]
-        if self._live_txid:
-            floors.append(self._live_txid)
-        floor = min(floors, default=0)
-        if floor != self._floor:
-            self._floor = floor
-            self._runtime.control.set_state_floor(self._core.index, floor)
-
-    def look_around(self) -> None:
-        """Raise the floor, and let journals go that were not used since the last call. Called from time to time."""
-        if self._readers:
-            self._publish()
-        if self.places is not None and not self._snapshots and not self._used:
-            self.places.forget(ALL_JOURNALS)
+        if self.places is not None and not self._used:
+            self.places.forget(EVERY_JOURNAL)
         self._used = False
-
-
-def _map(path: os.PathLike[str]) -> mmap.mmap:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return mmap.mmap(descriptor, table_bytes(), mmap.MAP_SHARED, mmap.PROT_READ)
-    finally:
-        os.close(descriptor)

@@ -230,6 +230,77 @@ def test_client_17_delta_uses_the_delta_command(
     assert finished(process) == (0, b"part\n", "")
 
 
+def test_client_17_a_query_sends_its_page_and_its_fields(peer: ScriptedPeer, command: Callable[..., Any]) -> None:
+    """client.md §17; sow.md §11, §18, §9: pages, keys, select lists, and the state of a moment."""
+    process = command(
+        *("sow", "-topn", "2", "-skipn", "4", "-keys", "11,12", "-select", "-/,+/id", "-bookmark", "20260102T030405"),
+    )
+    connection, frame = asked(peer, "sow")
+    assert (frame["sow_keys"], frame["bm"]) == ("11,12", "20260102T030405")
+    assert frame["o"] == "select=[-/,+/id],skip_n=4,top_n=2"
+    answer(connection, frame, ("11", b'{"id":1}'))
+    assert finished(process) == (0, b'{"id":1}\n', "")
+
+
+@pytest.mark.parametrize("name", ["subscribe", "sow_and_subscribe"])
+def test_client_17_records_that_go_out_of_focus_are_printed(
+    peer: ScriptedPeer, command: Callable[..., Any], name: str
+) -> None:
+    """client.md §17, sow.md §13: with the reason; also of delta subscriptions."""
+    shown = ("-heartbeat", "0", "-count", "2", "-format", "{command} {reason} {data}")
+    process = command(name, "-delta", "-noempties", "-oof", "-select", "-/n", *shown)
+    connection, frame = asked(peer, "delta_subscribe" if name == "subscribe" else "sow_and_delta_subscribe")
+    assert frame["o"] == "oof,no_empties,select=[-/n]"
+    sub_id = frame.get("sub_id") or frame["cid"]
+    if name == "subscribe":
+        connection.ack(frame)
+        connection.publish(sub_id, b"one")
+    else:
+        answer(connection, frame, ("1", b"one"))
+    connection.send({"c": "oof", "t": "t", "sids": sub_id, "k": "1", "reason": "deleted", "l": 3}, body=b"two")
+    first = b"publish  one" if name == "subscribe" else b"sow  one"
+    assert finished(process) == (0, first + b"\noof deleted two\n", "")
+
+
+def test_client_17_a_state_of_the_past_and_what_followed(peer: ScriptedPeer, command: Callable[..., Any]) -> None:
+    """client.md §17, sow.md §9."""
+    moment = ("-bookmark", "20260102T030405")
+    process = command("sow_and_subscribe", "-heartbeat", "0", "-count", "1", *moment, "-topn", "3")
+    connection, frame = asked(peer, "sow_and_subscribe")
+    assert (frame["bm"], frame["o"]) == ("20260102T030405", "top_n=3")
+    answer(connection, frame, ("1", b"one"))
+    assert finished(process) == (0, b"one\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("sow", "-skipn", "4"), "-topn"),
+        (("sow", "-select", "-/n", "-copy", "localhost:1"), "-copy"),
+        (("sow_and_subscribe", "-oof", "-copy", "localhost:1"), "-copy"),
+        (("sow_and_subscribe", "-noempties"), "-delta"),
+        (("sow_and_subscribe", "-delta", "-bookmark", "now"), "-bookmark"),
+        (("subscribe", "-noempties"), "-delta"),
+        (("subscribe", "-oof", "-bookmark", "epoch"), "-oof"),
+        (("sow_delete", "-keys", "1", "-filter", "1=1"), "-keys"),
+    ],
+)
+def test_client_17_options_that_do_not_go_together(arguments: tuple[str, ...], hint: str) -> None:
+    """client.md §17: a usage error that names the option to add or to leave out, before any connection."""
+    done = run(arguments[0], "-server", "localhost:1", "-topic", "t", *arguments[1:])
+    assert done.returncode == 2
+    assert hint.encode() in done.stderr
+
+
+def test_client_17_sow_delete_by_keys(peer: ScriptedPeer, command: Callable[..., Any]) -> None:
+    """client.md §17, sow.md §6."""
+    process = command("sow_delete", "-keys", "11,12")
+    connection, frame = asked(peer, "sow_delete")
+    assert (frame["sow_keys"], frame.body) == ("11,12", b"")
+    connection.ack(frame, "stats", records_deleted=1)
+    assert finished(process) == (0, b"total records deleted: 1\n", "")
+
+
 def test_client_17_publish_delta(peer: ScriptedPeer, command: Callable[..., Any]) -> None:
     """client.md §17, option delta of publish."""
     process = command("publish", "-delta", stdin=b"one\ntwo\n")

@@ -186,3 +186,34 @@ def test_sow_and_subscribe_delivers_query_and_updates_to_one_route() -> None:
     ]  # fmt: skip
     h.engine.cancel(route)
     assert h.sent()[-1].header == {"c": "unsubscribe", "sub_id": "S"}
+
+
+def test_a_replaced_query_delivers_what_is_new_and_what_has_left_to_the_same_route() -> None:
+    """sow.md §1.2, §25.44: records of the new scope as `sow`, others as `oof` with reason, then changes"""
+    h = Harness().ready()
+    route = Route(RouteKind.COMMAND)
+    first = h.engine.execute(Command("sow_and_subscribe", "t", sub_id="S", options="oof"), route, h.now)
+    h.receive({"c": "ack", "cid": first.command_id, "a": "processed", "status": "success"})
+    h.receive({"c": "group_begin", "query_id": first.query_id}, {"c": "group_end", "query_id": first.query_id})
+    h.events()
+    command = Command("sow_and_subscribe", "t", sub_id="S", options="oof,replace", filter="/a > 1")
+    second = h.engine.execute(command, route, h.now)
+    assert second.query_id != first.query_id
+    h.receive({"c": "ack", "cid": second.command_id, "a": "processed", "status": "success"})
+    h.receive({"c": "group_begin", "query_id": second.query_id})
+    h.receive({"c": "oof", "t": "t", "sids": "S", "reason": "match", "k": "9", "x": "c="}, body=b"z")
+    h.receive({"c": "sow", "t": "t", "query_id": second.query_id, "bs": 2}, body=b'{"k":"1","l":1}a{"k":"2","l":1}b')
+    h.receive({"c": "group_end", "query_id": second.query_id})
+    h.receive({"c": "p", "t": "t", "sids": "S", "k": "1"}, body=b"c")
+    delivered = [event for event in h.events(Deliver) if event.route is route]
+    messages = [message for event in delivered for message in event.messages]
+    assert [(m.command, m.data, m.sow_key, m.reason, m.correlation_id) for m in messages] == [
+        ("group_begin", b"", None, None, None),
+        ("oof", b"z", "9", "match", "c="),
+        ("sow", b"a", "1", None, None),
+        ("sow", b"b", "2", None, None),
+        ("group_end", b"", None, None, None),
+        ("publish", b"c", "1", None, None),
+    ]
+    assert {message.sub_id for message in messages} == {"S"}
+    assert not route.closed

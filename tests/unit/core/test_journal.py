@@ -16,7 +16,7 @@ from tests.support.records import (
     EXPIRY,
     FLAG_DERIVED_PUBLISHER,
     PATH,
-    PREVIOUS,
+    STATE,
     SOURCE,
     RecordParts,
     element,
@@ -35,7 +35,7 @@ topics = st.one_of(
 
 
 WORD = st.integers(0, (1 << 64) - 1)
-PARTS_OF_THE_AREA = {CLIENT: 1, EXPIRY: 1, SOURCE: 2, PATH: 1, PREVIOUS: 1}
+PARTS_OF_THE_AREA = {CLIENT: 1, EXPIRY: 1, SOURCE: 2, PATH: 1, STATE: 3}
 
 
 @st.composite
@@ -43,7 +43,7 @@ def extensions(draw: st.DrawFn) -> bytes:
     """An extension area with any known elements in any order, and unknown ones between them."""
     tags = draw(st.lists(st.sampled_from(sorted(PARTS_OF_THE_AREA)), unique=True, max_size=5))
     known = [element(tag, *(draw(WORD) for _ in range(PARTS_OF_THE_AREA[tag]))) for tag in tags]
-    unknown = draw(st.lists(st.integers(7, 65535).map(lambda tag: element(tag)), max_size=2))
+    unknown = draw(st.lists(st.integers(8, 65535).map(lambda tag: element(tag)), max_size=2))
     return b"".join(draw(st.permutations([*known, *unknown])))
 
 

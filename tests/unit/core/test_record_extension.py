@@ -24,8 +24,8 @@ from tests.support.records import (
     EXPIRY,
     KIND_NAME,
     PATH,
-    PREVIOUS,
     SOURCE,
+    STATE,
     RecordParts,
     element,
 )
@@ -52,7 +52,7 @@ def written(directory: Path, *records: RecordParts) -> Path:
 def test_every_element_is_read(tmp_path: Path) -> None:
     names = [(11, b"east", 2), (12, b"west\neast", 3), (13, b"anna", 1)]
     area = (
-        element(PREVIOUS, 4096)
+        element(STATE, 99, 4096, 1)
         + element(60_000)
         + element(SOURCE, 11, 77)
         + element(EXPIRY, 5 * SECOND_NS)
@@ -451,7 +451,7 @@ def test_the_longest_name(tmp_path: Path, length: int, sound: bool) -> None:
 
 
 def test_unknown_tags_are_accepted_any_number_of_times(tmp_path: Path) -> None:
-    area = struct.pack("<HH3s", 0, 3, b"abc") * 2 + element(7) * 2 + element(EXPIRY, 5)
+    area = struct.pack("<HH3s", 0, 3, b"abc") * 2 + element(8) * 2 + element(EXPIRY, 5)
     (entry,) = entries_of(written(tmp_path, RecordParts(b"x", publisher_id=5, extension=area)))
     assert (entry.expiry_ns, entry.payload) == (5, b"x")
 

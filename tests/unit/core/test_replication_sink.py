@@ -14,7 +14,7 @@ from amps._core.replication.stream import FRAME_DATA, FRAME_NAMES, SinkFlow, Sou
 from amps._core.shm.memory import Ring
 from amps._core.values.value import publisher_id
 from amps._core.wire.topics import TopicEntry
-from tests.support.records import CLIENT, EXPIRY, PATH, PREVIOUS, SOURCE, RecordParts, element
+from tests.support.records import CLIENT, EXPIRY, PATH, SOURCE, RecordParts, element
 from tests.support.streams import KIND_TRANSACTION, SECOND_NS, GrowingLog, records_in, topic_table
 from tests.unit.core.test_replication_source import STEP, connect, flow_over, goes, grow, rules, send_all
 
@@ -202,7 +202,7 @@ def test_the_rest_of_the_extension_area(tmp_path: Path) -> None:
     """Client, expiry and delay stay; other elements mean something at the source alone."""
     log = GrowingLog(tmp_path)
     client = log._name(1, b"anna")
-    area = element(PREVIOUS, 99) + element(CLIENT, client) + element(DELIVER_AT, 0) + element(60_000, 4)
+    area = element(5, 99) + element(CLIENT, client) + element(DELIVER_AT, 0) + element(60_000, 4)
     log.append(
         "",
         1,

@@ -12,6 +12,8 @@ from amps._core.expressions.machine import OPCODES, Program
 from amps._core.messages.json import JsonExtractor
 from amps._core.values.fields import FieldSet, FieldValues, MessageContext
 from amps.expressions import (
+    CURRENT,
+    PREVIOUS,
     Expression,
     ExpressionError,
     Functions,
@@ -347,7 +349,17 @@ def test_previous(usage: Usage) -> None:
 
 
 def test_previous_in_enrichment() -> None:
-    assert compile_expression("/a OF PREVIOUS", Usage.ENRICHMENT).program is None
+    """expressions.md §11: the program reads two messages, each below a step of its own."""
+    made = compile_expression("/a OF PREVIOUS + /a + /b/c OF CURRENT + /a[1] OF PREVIOUS", Usage.ENRICHMENT)
+    assert made.fields == ((PREVIOUS, b"a"), (CURRENT, b"a"), (CURRENT, b"b", b"c"))
+
+
+def test_every_field_in_enrichment_is_of_one_of_two_messages() -> None:
+    assert compile_expression("/current = /a", Usage.ENRICHMENT).fields == (
+        (CURRENT, b"current"),
+        (CURRENT, b"a"),
+    )
+    assert compile_expression("/a OF CURRENT", Usage.FIELD).fields == ((b"a",),)
 
 
 def test_current_is_the_message() -> None:

@@ -123,6 +123,48 @@ def with_sow(config: InstanceConfig, *keys: str) -> InstanceConfig:
     )
 
 
+CHAINING = (
+    "<KeyGenerator><Module>libamps_id_chaining_key_generator</Module><Options>{}</Options></KeyGenerator>"
+)
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "failed"),
+    [
+        ("<Key>/a</Key><Key>/b</Key>", "<Key>/a</Key><Key>/b</Key>", []),
+        ("<Key>/a</Key><Key>/b</Key>", "<Key>/b</Key><Key>/a</Key>", ["keys"]),
+        ("", "", []),
+        ("", "<Key>/a</Key>", ["keys"]),
+        (CHAINING.format("<Key>/a</Key><Key>/b</Key>"), "", ["keys"]),
+        (CHAINING.format("<Key>/a</Key><Key>/b</Key>"), "<Key>/a</Key><Key>/b</Key>", ["keys"]),
+        (
+            CHAINING.format("<Key>/a</Key><Key>/b</Key>"),
+            CHAINING.format("<Key>/b</Key><Primary>/a</Primary>"),
+            [],
+        ),
+        (
+            CHAINING.format("<Key>/a</Key><Key>/b</Key>"),
+            CHAINING.format("<Key>/a</Key><Key>/c</Key>"),
+            ["keys"],
+        ),
+        ("<Key>/a</Key>", None, ["sow", "keys"]),
+        (None, "<Key>/a</Key>", []),
+    ],
+)
+def test_replication_39_sow_topics_of_two_configurations(
+    here: str | None, there: str | None, failed: list[str]
+) -> None:
+    """replication.md §26 39; sow.md §4: the same Key list downstream."""
+
+    def defined(inner: str | None) -> str:
+        if inner is None:
+            return ""
+        return f"<Topic><Name>t</Name>{JSON}<Durability>transient</Durability>{inner}</Topic>"
+
+    one, other = instance("A", to("B"), sow=defined(here)), instance("B", to("A"), sow=defined(there))
+    assert checks(one, other) == failed
+
+
 def test_replication_39_sow_and_keys() -> None:
     """replication.md §26 39: excluding `sow` alone is not enough; different keys are another check."""
     here = with_sow(A, "/id")
