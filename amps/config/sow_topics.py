@@ -22,6 +22,7 @@ class SowTopics:
         self._by_name = {
             (topic.name, topic.message_type): topic for topic in self.topics if topic.pattern is None
         }
+        self._queues = {(queue.name, queue.message_type) for queue in config.queues}
         self._patterns: list[tuple[SowTopicConfig, Callable[[str], bool]]] = [
             (topic, pattern_predicate(topic.pattern)) for topic in self.topics if topic.pattern is not None
         ]
@@ -29,10 +30,10 @@ class SowTopics:
     def find(self, topic: str, message_type: str) -> SowTopicConfig | None:
         """Return the definition that keeps the records of a topic, given by its literal name; None if there is none.
 
-        A definition of that name counts before patterns, and patterns count in the order of the file.
+        A definition of that name, also of a queue, counts before patterns. Patterns count in the order of the file.
         """
         found = self._by_name.get((topic, message_type))
-        if found is not None or topic.startswith(RESERVED_PREFIX):
+        if found is not None or topic.startswith(RESERVED_PREFIX) or (topic, message_type) in self._queues:
             return found
         for definition, matches in self._patterns:
             if definition.message_type == message_type and matches(topic):

@@ -1,4 +1,4 @@
-"""Select lists (sow.md §18): the option `select` and the element `SelectList` of entitlements, as Selections."""
+"""Select lists of subscriptions and entitlements, compiled to Selections (sow.md §18)."""
 
 from typing import Final
 

@@ -33,7 +33,7 @@ class AmpsState(StateServer, AmpsPeer):
     title = "this server (synced)"
 
     def absence(self) -> str:
-        found = importlib.util.find_spec("amps.server.transport.sow_queries")
+        found = importlib.util.find_spec("amps.config.model_sow")
         return "" if found else "this version has no topics of the state of the world"
 
     @property

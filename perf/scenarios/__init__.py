@@ -7,6 +7,7 @@ from perf.peers.base import Peer
 from perf.scenarios.base import Scenario
 from perf.scenarios.client_library import ClientLive, ClientPublish, ClientQueue, ClientReplay
 from perf.scenarios.client_store import ClientStore
+from perf.scenarios.document_deltas import DocumentDeltas
 from perf.scenarios.embedded_start import EmbeddedStart
 from perf.scenarios.filters import FilterLibraries, FilterSubscriptions, FilterTypes
 from perf.scenarios.journal_scan import JournalScan
@@ -54,6 +55,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),
+        DocumentDeltas(),
         ClientStore(),
         EmbeddedStart(),
         ReplicatePersist(),

@@ -28,7 +28,7 @@ from tests.support.server import ServerProcess, StartServer, wait_until
 from tests.unit.cli.running import run, server_option
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("amps.server.transport.sow_queries") is None,
+    importlib.util.find_spec("amps.config.model_sow") is None,
     reason="this server has no topics of the state of the world",
 )
 
@@ -111,7 +111,8 @@ def test_client_15_records_come_in_batches_and_one_at_a_time(make_client: MakeCl
     """client.md §21 15; sow.md §25.45"""
     client = make_client()
     store(client, 25)
-    for options in ({}, {"batch_size": 10}, {"batch_size": 1}):
+    sizes: list[dict[str, Any]] = [{}, {"batch_size": 10}, {"batch_size": 1}]
+    for options in sizes:
         messages = list(client.sow("orders", control=True, **options))
         assert [message.command for message in messages] == ["group_begin", *["sow"] * 25, "group_end"]
         assert sorted(message.json()["id"] for message in messages[1:-1]) == list(range(1, 26))

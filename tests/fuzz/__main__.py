@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz import codec, queues, replication, transactions
+from tests.fuzz import codec, documents, queues, replication, transactions
 from tests.fuzz.server import OPTIONS, Witness, attack
 from tests.support.server import ServerProcess
 
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=time.time_ns() // 1000 % 10**12)
     parser.add_argument(
         "--target",
-        choices=["codec", "transactions", "replication", "server", "queues", "both"],
+        choices=["codec", "documents", "transactions", "replication", "server", "queues", "both"],
         default="both",
     )
     arguments = parser.parse_args()
@@ -34,6 +34,8 @@ def main() -> int:
     end = float("inf") if arguments.forever else time.monotonic() + arguments.seconds
     if arguments.target == "codec":
         return _search(seeds, end, codec.run)
+    if arguments.target == "documents":
+        return _search(seeds, end, documents.run)
     if arguments.target == "transactions":
         return _search(seeds, end, transactions.run)
     if arguments.target == "replication":

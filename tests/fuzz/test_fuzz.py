@@ -5,7 +5,7 @@ import time
 import pytest
 
 from amps._core.wire import ingress as inbound
-from tests.fuzz import cases, codec, queues, replication, transactions
+from tests.fuzz import cases, codec, documents, queues, replication, transactions
 from tests.fuzz.server import OPTIONS, Witness, attack
 from tests.support.peer import frame
 from tests.support.server import StartServer
@@ -46,6 +46,15 @@ def test_fuzz_transactions_with_fixed_seeds() -> None:
             raise AssertionError(
                 f"python -m tests.fuzz --target transactions --seed {seed}: {error}"
             ) from error
+
+
+def test_fuzz_documents_with_fixed_seeds() -> None:
+    """sow.md §14, §17, §18."""
+    for seed in range(3000):
+        try:
+            documents.run(seed)
+        except Exception as error:
+            raise AssertionError(f"python -m tests.fuzz --target documents --seed {seed}: {error}") from error
 
 
 def test_fuzz_replication_with_fixed_seeds() -> None:

@@ -10,6 +10,7 @@ from amps._core.journal.writer import LogWriter
 from amps._core.queues.manager import LogAdapter
 from amps._core.sequencer.sequencer import Sequencer, SowTopic
 from amps._core.shm.memory import ControlPage, Ring
+from amps._core.sow.shaping import KeyMaker
 from amps._core.sow.table import JournalPlaces
 from amps.config.queue_topics import QueueTopics
 from amps.server.records import (
@@ -24,7 +25,8 @@ from tests.support.records import DirectoryStorage, RecordParts, padded, ring_po
 UNLOGGED_PREFIX = "plain"
 RING_BYTES = 1 << 20
 SERIAL = 1
-SowParts = tuple[Callable[[str, str], SowTopic | None], list[SowTopic], JournalPlaces | None]
+Member = tuple[SowTopic, int, KeyMaker]
+SowParts = tuple[Callable[[str, str], Member | None], list[SowTopic], JournalPlaces | None]
 
 
 @dataclass(frozen=True)

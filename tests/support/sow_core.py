@@ -23,7 +23,7 @@ from amps._core.sow.table import (
     table_bytes,
 )
 from amps.messages import make_message_types, standard_settings
-from tests.support.feed import UNLOGGED_PREFIX, Feed, Feeder
+from tests.support.feed import UNLOGGED_PREFIX, Feed, Feeder, Member
 from tests.support.records import STATE, RecordParts, element
 
 JSON = make_message_types(standard_settings().values())["json"]
@@ -66,7 +66,7 @@ class Kept:
         recorded = not self.name.startswith(UNLOGGED_PREFIX)
         state = TopicState(KeyTable(self.memory), values, self.expires, recorded)
         state.take_file(os.fstat(self.descriptor).st_size)
-        self.sow = SowTopic(state, self.keys, False, JSON.documents())
+        self.sow = SowTopic(state, False, JSON.documents())
 
     def reader(self, places: JournalPlaces) -> StateReader:
         """A reader of the state, as in another process."""
@@ -95,7 +95,7 @@ class SowCore:
         self.first_number = getattr(self, "first_number", 0)
         places = JournalPlaces(self._directory(), lambda: (self.first_number, self.feeder.journal.number))
         parts = (
-            lambda topic, message_type: self.topics[topic].sow if topic in self.topics else None,
+            self._find,
             [topic.sow for topic in self.topics.values()],
             places,
         )
@@ -104,15 +104,15 @@ class SowCore:
         else:
             journal = earlier.journal
             self.feeder = Feeder.over(earlier, journal, sow=parts)
-        for name, topic in self.topics.items():
-            self.feeder.sequencer.name_sow_topic(topic.sow, name, "json")
+        for name in self.topics:
+            self.feeder.sequencer.topic_number(name, "json")
         self.places = places
 
     def _directory(self) -> LogDirectory:
         return LogDirectory(f"{self.directory}/journal.", ".journal", self._find)
 
-    def _find(self, topic: str, message_type: str) -> SowTopic | None:
-        return self.topics[topic].sow if topic in self.topics else None
+    def _find(self, topic: str, message_type: str) -> Member | None:
+        return (self.topics[topic].sow, 0, self.topics[topic].keys) if topic in self.topics else None
 
     # --- what clients do -----------------------------------------------------------------------------------
 

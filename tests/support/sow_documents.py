@@ -6,7 +6,7 @@ fields do not count. A number is kept as the text that it has in the message, be
 Where sow.md leaves a choice, the model does this:
 
 - An object has no value of its own, only its members have. So a delta's object without a value in it changes nothing.
-- A field that is null and a field that is missing are the same state: a difference does not mention either.
+- A field that is null or the empty text and a field that is missing are the same state: no difference mentions them.
 - A select list that excludes all members of an included object leaves the object empty.
 """
 
@@ -65,12 +65,21 @@ def value_at(document: Document, path: Path) -> Any:
     return value
 
 
+def has_field(document: Document, path: Path) -> bool:
+    """Whether there is the field, be it null."""
+    above = value_at(document, path[:-1])
+    return isinstance(above, dict) and path[-1] in above
+
+
 def is_null(value: Any) -> bool:
     return value is None or value == ""
 
 
 def text_of(value: Any) -> str:
-    """A value as a part of a key: its text as it stands in the message, empty for NULL (D3, D4)."""
+    """A value as a part of a key: its text as it stands in the message, empty for NULL (D3, D4).
+
+    An array counts as its first element, as in expressions, and an object as NULL.
+    """
     match value:
         case Number(text):
             return text
@@ -78,6 +87,8 @@ def text_of(value: Any) -> str:
             return "true" if value else "false"
         case str():
             return value
+        case [first, *_]:
+            return text_of(first)
     return ""
 
 
@@ -91,19 +102,20 @@ def without_nulls(value: Any) -> Any:
 
 def merge(stored: Document, delta: Document, keys: Iterable[Path] = ()) -> Document:
     """The stored document after a delta. The fields of the key stay as they are stored (§14.6)."""
-    merged = _merged(stored, without_nulls(delta) or {})
+    merged = laid_over(stored, without_nulls(delta) or {})
     for path in keys:
         if value_at(stored, path) is not None:
             _put(merged, path, value_at(stored, path))
     return merged
 
 
-def _merged(stored: Document, delta: Document) -> Document:
+def laid_over(stored: Document, delta: Document) -> Document:
+    """The members of both documents; where both have one that is no object, that of the delta."""
     merged = dict(stored)
     for name, value in delta.items():
         before = merged.get(name)
         merges = isinstance(value, dict) and isinstance(before, dict)
-        merged[name] = _merged(before, value) if merges else value
+        merged[name] = laid_over(before, value) if merges else value
     return merged
 
 
@@ -137,7 +149,7 @@ def changes(old: Document, new: Document) -> Document:
         if isinstance(before, dict) and isinstance(after, dict):
             if inner := changes(before, after):
                 found[name] = inner
-        elif before != after:
+        elif before != after and not (is_null(before) and is_null(after)):
             found[name] = after
     return found
 
@@ -149,7 +161,7 @@ def difference(old: Document, new: Document, keys: Iterable[Path]) -> tuple[Docu
         changed = without(changed, path)
     whole = changed
     for path in keys:
-        if value_at(new, path) is not None:
+        if has_field(new, path):
             whole = dict(whole)
             _put(whole, path, value_at(new, path))
     return whole, changed
@@ -178,10 +190,33 @@ def _selected(document: Document, above: Path, rules: dict[Path, bool], included
     kept: Document = {}
     for name, value in document.items():
         path = (*above, name)
-        if isinstance(value, dict):
-            inner = _selected(value, path, rules, included)
-            if inner is not None:
-                kept[name] = inner
-        elif rules.get(path, included):
-            kept[name] = value
+        left = _selected_value(value, path, rules, rules.get(path, included))
+        if left is not EXCLUDED:
+            kept[name] = left
     return kept if kept or included else None
+
+
+EXCLUDED = object()
+
+
+def rest_of(element: Any) -> Any:
+    """What stands for an excluded element of an array, so that the others keep their places."""
+    if isinstance(element, dict):
+        return {}
+    return [rest_of(inner) for inner in element] or None if isinstance(element, list) else None
+
+
+def _selected_value(value: Any, path: Path, rules: dict[Path, bool], included: bool) -> Any:
+    """What is left of a value. The members of objects in an array have the path of the array before their names."""
+    if isinstance(value, dict):
+        inner = _selected(value, path, rules, included)
+        return EXCLUDED if inner is None else inner
+    if isinstance(value, list):
+        elements = [_selected_value(element, path, rules, included) for element in value]
+        if included or any(element is not EXCLUDED for element in elements):
+            return [
+                rest_of(element) if left is EXCLUDED else left
+                for element, left in zip(value, elements, strict=True)
+            ]
+        return EXCLUDED
+    return value if included else EXCLUDED

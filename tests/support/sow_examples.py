@@ -71,7 +71,7 @@ def a_publish_replaces_the_record() -> None:
 
 @example
 def keys_depend_on_the_domain() -> None:
-    """sow.md §25.5, D2, D3, D4: `1` is `"1"`, `1.0` is not; missing, null and empty are one key."""
+    """sow.md §25.5, D2, D3, D4: `1`, `"1"` and `[1]` are one key, `1.0` is not; missing, null and empty are one."""
     message = '{"id":1}'
     (own,), (other,) = (topic(name=name).publish(message) for name in ("a", "b"))
     assert own.key != other.key
@@ -79,7 +79,9 @@ def keys_depend_on_the_domain() -> None:
     (own,), (other,) = (topic(name=name, domain="d").publish(message) for name in ("a", "b"))
     assert own.key == other.key == digest(b"d\x011")
     model = topic()
-    for text in ('{"id":1}', '{"id":"1"}', '{"id":1.0}', "{}", '{"id":null}', '{"id":""}', '{"id":true}'):
+    ones = ('{"id":[1,2]}', '{"id":1}', '{"id":"1"}')
+    nulls = ('{"id":{"x":1}}', "{}", '{"id":null}', '{"id":""}')
+    for text in (*ones, '{"id":1.0}', *nulls, '{"id":true}'):
         model.publish(text)
     assert sorted(map(str, bodies(model))) == ["{'id': ''}", "{'id': '1'}", "{'id': 1.0}", "{'id': True}"]
 

@@ -130,7 +130,8 @@ def _update(view: View, model: SowModel, change: Change, was_member: bool) -> An
     if not view.delta or change.old is None or comes_into_focus:
         return _body(view, change.new)
     whole, changed = documents.difference(change.old, change.new, model.key_paths)
-    if view.no_empties and not documents.has_values(_selected(view, changed)):
+    shown = _selected(view, changed)
+    if view.no_empties and (not shown or (shown != changed and not documents.has_values(shown))):
         return None
     return _body(view, whole)
 

@@ -94,7 +94,9 @@ cdef class BsonDocuments(Documents):
         member.kind = MEMBER_VALUE
         if tag == BSON_DOCUMENT or tag == BSON_ARRAY:
             member.kind = MEMBER_OBJECT if tag == BSON_DOCUMENT else MEMBER_ARRAY
-            return not expands(tree, child, member.kind) or self.read_document(tree, value, end, child, depth + 1) != NULL
+            if expands(tree, child, member.kind):
+                return self.read_document(tree, value, end, child, depth + 1) != NULL
+            return True
         if tag == BSON_NULL or tag == BSON_UNDEFINED or tag == BSON_MIN_KEY or tag == BSON_MAX_KEY:
             member.kind = MEMBER_NULL
         elif tag == BSON_STRING or tag == BSON_CODE or tag == BSON_SYMBOL:

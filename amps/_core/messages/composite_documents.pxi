@@ -3,8 +3,8 @@
 # Each part is handled by the operations of its type. An empty part of a delta or a difference says that the part is
 # unchanged. A part of a type without deltas is replaced and compared as a whole. If a select list has directives for
 # fields of a part that cannot be reduced, the part is left out, because it could contain what the list excludes. The
-# unparsed payload takes no part in deltas: a merge keeps the stored one, and a difference has none. A select list passes
-# it on if it includes the rest of the message.
+# unparsed payload takes no part in deltas: a merge keeps the stored one, and a difference has none. A select list
+# passes it on if it includes the rest of the message.
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp

@@ -178,5 +178,6 @@ cdef class JsonDocuments(Documents):
         return NULL
 
     cdef int write_null(self, MemberTree tree, int32_t member) except -1:
-        self.output.append(tree.members[member].begin, <uint64_t>(tree.members[member].value - tree.members[member].begin))
+        cdef const uint8_t* begin = tree.members[member].begin
+        self.output.append(begin, <uint64_t>(tree.members[member].value - begin))
         return self.output.append(b"null", 4)

@@ -181,7 +181,8 @@ cdef class ProtobufDocuments(Documents):
         return True
 
     cdef bint read_field(
-        self, MemberTree tree, int32_t child, const TypeField* field, const uint8_t* at, const uint8_t* end, uint32_t depth
+        self, MemberTree tree, int32_t child, const TypeField* field, const uint8_t* at, const uint8_t* end,
+        uint32_t depth,
     ) except -1:
         """Read the value of a member with an entry. False: malformed, too deep, or in pieces."""
         cdef bint is_message = field.message >= 0

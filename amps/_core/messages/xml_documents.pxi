@@ -2,8 +2,8 @@
 #
 # The members of an element are its attributes, named with an @, its own text, and the elements in it. Repeated elements
 # are an array. The text has an empty name; its pieces are like repeated members. So each path is changed by itself: a
-# delta with an attribute of an element leaves its text as it is. Attributes that are added stand at the end of the start
-# tag, all else in front of the end tag. Blanks at the ends of a text do not belong to it.
+# delta with an attribute of an element leaves its text as it is. Attributes that are added stand at the end of the
+# start tag, all else in front of the end tag. Blanks at the ends of a text do not belong to it.
 #
 # A document needs its root: where nothing is left, the root is empty. A delta with another root is refused. In a
 # difference from a document with another root, the new document is written whole.
@@ -34,7 +34,8 @@ from amps._core.values.fields cimport ByteBuffer
 cdef struct OpenMember:
     int32_t member                 # its entry; -1 = none
     int32_t node                   # the same if its members get entries
-    int32_t last_text              # entry of the last piece of its text; -1 = none, or CDATA
+    int32_t last_text              # entry of the last piece of its text that is not blank; -1 = none
+    bint ends_plain                # that piece is no CDATA
     bint has_text
     bint holds                     # it has attributes, text or elements
 
@@ -87,8 +88,7 @@ cdef class XmlDocuments(Documents):
             elif token == XML_CLOSE:
                 self.close_element(tree, &self.opened[reader.depth], &self.opened[reader.depth + 1])
             elif token == XML_TEXT or token == XML_CDATA:
-                if xml_skip_space(reader.text, reader.text_end) < reader.text_end:
-                    self.enter_text(tree, &self.opened[reader.depth], token == XML_TEXT)
+                self.enter_text(tree, &self.opened[reader.depth], token == XML_TEXT)
             else:
                 return token == XML_FINISHED
 
@@ -143,13 +143,16 @@ cdef class XmlDocuments(Documents):
         return 0
 
     cdef int enter_text(self, MemberTree tree, OpenMember* frame, bint is_plain) except -1:
-        """Enter a piece of text. The blanks before the first one, and behind the last one, do not belong to it."""
+        """Enter a piece of text. Blanks in front of the first one, and behind the last one, do not belong to it."""
         cdef const uint8_t* begin = self.reader.begin
+        cdef bint is_blank = xml_skip_space(self.reader.text, self.reader.text_end) == self.reader.text_end
         cdef int32_t child
-        if is_plain and not frame.has_text:
-            begin = xml_skip_space(begin, self.reader.text_end)
-        frame.has_text = frame.holds = True
-        frame.last_text = -1
+        if not frame.has_text:
+            if is_blank:
+                return 0
+            if is_plain:
+                begin = xml_skip_space(begin, self.reader.text_end)
+            frame.has_text = frame.holds = True
         if frame.node < 0:
             return 0
         child = meet(tree, frame.node, begin, 0)
@@ -157,17 +160,25 @@ cdef class XmlDocuments(Documents):
             tree.members[child].begin = tree.members[child].value = begin
             tree.members[child].end = self.reader.at
             tree.members[child].kind = MEMBER_VALUE
-            if is_plain:
+            if not is_blank:
                 frame.last_text = child
+                frame.ends_plain = is_plain
         pass_member(tree, frame.node, self.reader.at)
         return 0
 
     cdef void close_element(self, MemberTree tree, OpenMember* parent, OpenMember* frame) noexcept:
         cdef Member* member
+        cdef int32_t following
         if frame.last_text >= 0:
             member = &tree.members[frame.last_text]
-            while xml_is_space((member.end - 1)[0]):
+            while frame.ends_plain and xml_is_space((member.end - 1)[0]):
                 member.end -= 1
+            following = member.next
+            while following >= 0:
+                member = &tree.members[following]
+                if member.name_length == 0:
+                    member.end = member.begin  # blanks, which stay where they are
+                following = member.next
         if frame.member >= 0:
             member = &tree.members[frame.member]
             member.last_end = self.reader.begin

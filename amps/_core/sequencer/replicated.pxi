@@ -238,10 +238,10 @@ cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session,
         if not enter_replicated_removal(topic.sow, record, writer is core.journal):
             return core._refuse(session, slot, state)
     elif of_state:
-        keyed = with_key(core, topic.sow, record)
+        keyed = with_key(core, topic, record)
         of_state = keyed != NULL
         if of_state:
-            record = enter_state(core, topic.sow, keyed, writer is core.journal)
+            record = enter_state(core, topic.sow, keyed, writer is core.journal, False)
             if record == NULL:
                 return core._refuse(session, slot, state)
     enters = topic.feeds and writer is core.journal and record.kind <= KIND_DELTA_PUBLISH
@@ -294,7 +294,7 @@ cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session,
     core.next_txid += 1
     core.accepted += 1
     if of_state:
-        keep_state(core, topic.sow, record, writer is core.journal)
+        keep_state(topic, record, writer is core.journal)
     if enters:
         core.adapter.enqueue(record, topic.name, topic.feeds, core.now_ns)
     return 0

@@ -6,7 +6,7 @@ from amps._core.journal.writer cimport LogWriter, PublisherMap
 from amps._core.queues.manager cimport LogAdapter
 from amps._core.shm.memory cimport Ring
 from amps._core.journal.record cimport RecordHeader
-from amps._core.sow.shaping cimport KeyMaker
+from amps._core.sow.shaping cimport FieldStage, KeyMaker
 from amps._core.sow.table cimport TopicState
 from amps._core.values.documents cimport Documents
 from amps._core.values.fields cimport ByteBuffer
@@ -44,7 +44,9 @@ cdef class Topic:
     cdef readonly bint logged
     cdef tuple feeds               # queues that its messages enter
     cdef int64_t queue             # number of the queue with this name, -1 = none
-    cdef SowTopic sow              # its definition as a SOW topic; None: it is none
+    cdef SowTopic sow              # the SOW topic that keeps its records; None: there is none
+    cdef uint32_t sow_number       # its number in that SOW topic: a topic with a Pattern keeps many topics
+    cdef KeyMaker keys             # of its records
 
 
 cdef class TransportState:
@@ -63,17 +65,22 @@ cdef class TransportState:
 
 cdef class SowTopic:
     cdef readonly TopicState state
-    cdef readonly KeyMaker keys
     cdef readonly bint given_keys
     cdef Documents documents
-    cdef public Topic topic        # under which its expiries are recorded
+    cdef FieldStage enrichment     # None: there is none
+    cdef object generator          # makes the keys; None: transports make them
+    cdef readonly uint64_t payload_max  # bytes
+    cdef list topics               # by number: the Topic that it keeps
+    cdef bint recorded             # its records go to the journal
+    cdef public uint64_t replay_from_ns  # UNIX time: a start takes no earlier record of the log
 
-    cdef uint64_t make_key(self, const RecordHeader* record) except? 0
+    cdef uint64_t make_key(self, KeyMaker keys, const RecordHeader* record) except? 0
 
 
 cdef class MergedRecords:
     cdef uint8_t* data
     cdef uint64_t capacity
     cdef uint64_t used
+    cdef ByteBuffer enriched       # the last message with computed fields
     cdef ByteBuffer text           # of the message that was merged last
     cdef bytes correlation         # its correlation id

@@ -80,8 +80,8 @@ cdef class Sequencer:
     too. queues: a tuple of a LogAdapter and an object with `feeds` and `queue` of
     amps.config.queue_topics; None: no queues. write_vector(path, pairs): writes the sequences of all publishers into a
     file for the replication process, and returns whether it could; None: there is no such process. sow: (find_sow(topic,
-    message_type), which returns the SowTopic of a topic or None; all SowTopics; JournalPlaces, or None without a
-    journal); None: no SOW topics.
+    message_type), which returns (SowTopic, number of the topic in it, KeyMaker), or None; all SowTopics; JournalPlaces, or
+    None without a journal); None: no SOW topics.
     """
 
     # sessions, client names, topics, publishers
@@ -129,6 +129,7 @@ cdef class Sequencer:
     cdef list sow_topics           # SowTopic
     cdef JournalPlaces places      # None: there is no journal
     cdef MergedRecords merged
+    cdef str refusal               # why the last message for a SOW topic is refused
     cdef uint64_t published_txid   # of the last watermarks
     cdef public uint64_t log_txid  # transaction id of the first record in the journals
     # the current run: records contiguous in memory, not written yet
@@ -222,10 +223,6 @@ cdef class Sequencer:
             self.adapter.manager.end_transport(index, self.now_ns)
             self.adapter.manager.take_cursor_news()  # the transport that evaluated these filters is gone
 
-    def name_sow_topic(self, SowTopic sow not None, str topic, str message_type):
-        """Set the topic under which the core records expiries of a SOW topic."""
-        sow.topic = self._topic(topic.encode("utf-8", "surrogatepass"), message_type.encode())
-
     def topic_number(self, str topic, str message_type):
         """The core's number of a topic; assigned on the first call."""
         return self._topic(topic.encode("utf-8", "surrogatepass"), message_type.encode()).number
@@ -246,7 +243,13 @@ cdef class Sequencer:
             topic.feeds = ()
             topic.queue = -1
             if self.find_sow is not None:
-                topic.sow = self.find_sow(text, type_text)
+                found = self.find_sow(text, type_text)
+                if found is not None:
+                    topic.sow, topic.sow_number, topic.keys = found
+                    topic.sow.recorded = topic.logged
+                    while <uint32_t>len(topic.sow.topics) <= topic.sow_number:
+                        topic.sow.topics.append(None)
+                    topic.sow.topics[topic.sow_number] = topic
             if self.adapter is not None:
                 if topic.logged:
                     topic.feeds = tuple([
@@ -467,6 +470,7 @@ cdef class Sequencer:
         cdef bint new_name
         cdef bint enters
         cdef bint in_journal
+        cdef RecordHeader* kept
         if session.is_flow:
             return take_replicated(self, record, session, state)
         if record.kind == KIND_TRANSACTION:
@@ -511,9 +515,17 @@ cdef class Sequencer:
                         publisher.last_sequence = record.sequence
                     return 0
             else:
-                record = enter_state(self, topic.sow, record, in_journal)
-                if record == NULL:
+                kept = enter_state(self, topic.sow, record, in_journal, True)
+                if kept == NULL and self.refusal is None:
                     return self._refuse(session, slot, state)
+                if kept == NULL:
+                    if publisher != NULL:
+                        publisher.last_sequence = record.sequence
+                    self.replies.append((
+                        state.index, ("publish_refused", slot, serial, record.sequence, self.refusal),
+                    ))
+                    return 0
+                record = kept
         elif record.kind == KIND_SOW_DELETE:
             raise ValueError("a transport pushed a deletion for a topic that is no SOW topic")
         enters = topic.feeds and in_journal and record.kind <= KIND_DELTA_PUBLISH
@@ -575,7 +587,7 @@ cdef class Sequencer:
             writer.index.add(record, record.position - writer.start_position)
         self.run_length += align8(record.length)
         if topic.sow is not None and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT:
-            keep_state(self, topic.sow, record, in_journal)
+            keep_state(topic, record, in_journal)
         if enters:
             self.adapter.enqueue(record, topic.name, topic.feeds, self.now_ns)
         return 0

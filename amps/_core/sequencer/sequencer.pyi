@@ -6,7 +6,7 @@ from amps._core.journal.reader import LogCursor
 from amps._core.journal.writer import LogWriter
 from amps._core.queues.manager import LogAdapter
 from amps._core.shm.memory import ControlPage, Ring
-from amps._core.sow.shaping import KeyMaker
+from amps._core.sow.shaping import FieldStage, KeyMaker
 from amps._core.sow.table import JournalPlaces, TopicState
 from amps._core.values.documents import Documents
 
@@ -52,14 +52,20 @@ class Topic:
 class TransportState: ...
 
 class SowTopic:
-    topic: Topic | None
+    replay_from_ns: int
     def __init__(
-        self, state: TopicState, keys: KeyMaker, given_keys: bool, documents: Documents | None = None
+        self,
+        state: TopicState,
+        given_keys: bool,
+        documents: Documents | None = None,
+        enrichment: FieldStage | None = None,
+        generator: Callable[[bytes, int], int] | None = None,
+        payload_max: int = ...,
     ) -> None: ...
     @property
-    def state(self) -> TopicState: ...
+    def payload_max(self) -> int: ...
     @property
-    def keys(self) -> KeyMaker: ...
+    def state(self) -> TopicState: ...
     @property
     def given_keys(self) -> bool: ...
 
@@ -96,10 +102,9 @@ class Sequencer:
         queues: tuple[LogAdapter, _QueueTopics] | None = None,
         refused: Mapping[int, Iterable[int]] | None = None,
         write_vector: Callable[[str, bytearray], bool] | None = None,
-        sow: tuple[Callable[[str, str], SowTopic | None], list[SowTopic], JournalPlaces | None] | None = None,
+        sow: tuple[Callable[[str, str], tuple[SowTopic, int, KeyMaker] | None], list[SowTopic], JournalPlaces | None] | None = None,
     ) -> None: ...
     log_txid: int
-    def name_sow_topic(self, sow: SowTopic, topic: str, message_type: str) -> None: ...
     @property
     def states_due_ns(self) -> int | None: ...
     @property

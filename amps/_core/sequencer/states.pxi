@@ -18,7 +18,6 @@ from amps._core.journal.record cimport (
     EXTENSION_STATE,
     EXTENSION_STATE_BYTES,
     KIND_DELTA_PUBLISH,
-    KIND_PUBLISH,
     KIND_SOW_EXPIRY,
     NO_EXPIRATION,
     RECORD_BYTES_MAX,
@@ -30,14 +29,14 @@ from amps._core.journal.record cimport (
     record_state,
     record_user_id,
 )
-from amps._core.sow.shaping cimport KeyMaker
+from amps._core.sow.shaping cimport FieldStage, KeyMaker
 from amps._core.values.documents cimport Documents
 from amps._core.values.fields cimport ByteBuffer
 
 cdef enum:
     MERGED_BYTES = 1 << 20
     COMPACTED_PER_TURN = 1 << 18
-    EXPIRED_PER_TURN = 16          # records of expiries
+    EXPIRED_PER_TURN = 64          # records of expiries
 
 cdef uint64_t NEVER_NS = 0xFFFFFFFFFFFFFFFF
 cdef uint64_t FILE_BIT = <uint64_t>1 << 63
@@ -47,23 +46,32 @@ cdef uint64_t FILE_BIT = <uint64_t>1 << 63
 cdef class SowTopic:
     """A SOW topic of the configuration, in the core."""
 
-    def __init__(self, TopicState state not None, KeyMaker keys not None, bint given_keys, Documents documents=None):
-        """keys: for records that come without a key of this definition. given_keys: publishers provide the keys.
-        documents: merges deltas; None: the message type has none, and a delta replaces the message.
+    def __init__(
+        self, TopicState state not None, bint given_keys, Documents documents=None, FieldStage enrichment=None,
+        generator=None, uint64_t payload_max=RECORD_BYTES_MAX,
+    ):
+        """given_keys: publishers provide the keys. documents: merges deltas; None: the message type has none, and a delta replaces the message. enrichment: computes
+        fields of messages. generator(message, transaction id) -> key, 0 = the message is refused; None: transports make
+        the keys. payload_max: bytes of the largest message that is stored.
         """
         self.state = state
-        self.keys = keys
         self.given_keys = given_keys
         self.documents = documents
-        self.topic = None
+        self.enrichment = enrichment
+        self.generator = generator
+        self.payload_max = payload_max
+        self.topics = []
+        self.replay_from_ns = 0
 
-    cdef uint64_t make_key(self, const RecordHeader* record) except? 0:
-        """The key of a message, made from its content; 0: it has none."""
+    cdef uint64_t make_key(self, KeyMaker keys, const RecordHeader* record) except? 0:
+        """The key of a message of the log, made from its content; 0: it has none."""
+        if self.generator is not None:
+            return self.generator((<const char*>record_payload(record))[: record.payload_length], record.txid)
         if not self.given_keys:
-            return self.keys.key_of(record_payload(record), record.payload_length)
+            return keys.key_of(record_payload(record), record.payload_length)
         if record.sow_key_length == 0:
             return 0
-        return self.keys.key_of_text(record_sow_key(record), record.sow_key_length)
+        return keys.key_of_text(record_sow_key(record), record.sow_key_length)
 
 
 @cython.final
@@ -76,6 +84,7 @@ cdef class MergedRecords:
     def __init__(self):
         self.capacity = 0
         self.used = 0
+        self.enriched = ByteBuffer()
         self.text = ByteBuffer()
 
     def __dealloc__(self):
@@ -113,77 +122,105 @@ cdef const RecordHeader* stored_record(Sequencer core, TopicState state, uint64_
     return core.places.at(place)
 
 
-cdef RecordHeader* enter_state(Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal) except? NULL:
-    """Complete a message for a SOW topic. Returns the record to be placed, which may be another one; NULL: there is no
-    room for it.
+cdef RecordHeader* enter_state(
+    Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal, bint published
+) except? NULL:
+    """Complete a message for a SOW topic. Returns the record to be placed, which may be another one; NULL: it is refused,
+    for the reason `core.refusal`, or, without a reason, because there is no room for it. published: here, by a client.
     """
     cdef TopicState state = sow.state
     cdef RecordState* about = record_state(record)
     cdef uint64_t before
+    core.refusal = None
     if about == NULL:
         raise ValueError("a message for a SOW topic has no key")
-    if record.kind == KIND_PUBLISH and record.flags & FLAG_DELTA and sow.documents is not None:
+    if published:
+        if sow.generator is not None:
+            payload = (<const char*>record_payload(record))[: record.payload_length]
+            about.key = sow.generator(payload, core.next_txid)
+            if about.key == 0:
+                core.refusal = "two chains"
+                return NULL
         before = state.value_of(about.key)
-        if before:
-            record = merged_record(core, sow, record, stored_record(core, state, before))
-            about = record_state(record)
-        record.kind = KIND_DELTA_PUBLISH
+        record = shaped_record(
+            core, sow, record, stored_record(core, state, before) if before else NULL,
+            record.flags & FLAG_DELTA and sow.documents is not None,
+        )
+        if record == NULL:
+            core.refusal = "message too large"
+            return NULL
+        if record.flags & FLAG_DELTA and sow.documents is not None:
+            record.kind = KIND_DELTA_PUBLISH
+        about = record_state(record)
     if not state.ensure(record.length, in_journal):
         return NULL
     about.previous = state.place_of(about.key)
     return record
 
 
-cdef RecordHeader* merged_record(
-    Sequencer core, SowTopic sow, RecordHeader* delta, const RecordHeader* stored
-) except NULL:
-    """The record of a delta merged into the stored message; the delta itself if one of them cannot be read."""
+cdef RecordHeader* shaped_record(
+    Sequencer core, SowTopic sow, RecordHeader* record, const RecordHeader* stored, bint is_delta
+) except? NULL:
+    """The record of a message with its computed fields, and, if it is a delta, merged into the stored message. It is the
+    record itself if there is nothing to do, or a message cannot be read. NULL: the message is too large to be stored.
+    """
     cdef MergedRecords merged = core.merged
-    cdef ByteBuffer text = merged.text
-    cdef RecordHeader* record
+    cdef const uint8_t* payload = record_payload(record)
+    cdef uint64_t payload_length = record.payload_length
+    cdef const uint8_t* correlation = record_correlation_id(record)
+    cdef uint32_t correlation_length = record.correlation_id_length
+    cdef uint64_t head = RECORD_HEADER_BYTES + <uint64_t>record.extension_length
     cdef uint64_t length
-    cdef uint64_t head = RECORD_HEADER_BYTES + <uint64_t>delta.extension_length
-    cdef const uint8_t* correlation = record_correlation_id(delta)
-    cdef uint32_t correlation_length = delta.correlation_id_length
     cdef uint8_t* at
-    text.length = 0
-    if not sow.documents.merge(
-        record_payload(stored), stored.payload_length, record_payload(delta), delta.payload_length, text
-    ):
-        return delta
-    if correlation_length == 0:
-        correlation = record_correlation_id(stored)
-        correlation_length = stored.correlation_id_length
-    length = head + correlation_length + delta.user_id_length + delta.sow_key_length + text.length
-    if length > RECORD_BYTES_MAX:
-        return delta
+    cdef RecordHeader* made
+    if sow.enrichment is not None:
+        merged.enriched.length = 0
+        if sow.enrichment.run(
+            payload, payload_length, NULL if stored == NULL else record_payload(stored),
+            0 if stored == NULL else stored.payload_length, merged.enriched,
+        ):
+            payload = merged.enriched.data
+            payload_length = merged.enriched.length
+    if is_delta and stored != NULL:
+        merged.text.length = 0
+        if sow.documents.merge(record_payload(stored), stored.payload_length, payload, payload_length, merged.text):
+            payload = merged.text.data
+            payload_length = merged.text.length
+            if correlation_length == 0:
+                correlation = record_correlation_id(stored)
+                correlation_length = stored.correlation_id_length
+    if payload == record_payload(record):
+        return record
+    length = head + correlation_length + record.user_id_length + record.sow_key_length + payload_length
+    if payload_length > sow.payload_max or length > RECORD_BYTES_MAX:
+        return NULL
     # The stored record may be in the run that `reserve_merged` writes.
     merged.correlation = (<const char*>correlation)[:correlation_length]
-    record = reserve_merged(core, length)
-    memcpy(record, delta, head)
-    at = <uint8_t*>record + head
+    made = reserve_merged(core, length)
+    memcpy(made, record, head)
+    at = <uint8_t*>made + head
     memcpy(at, <const char*>merged.correlation, correlation_length)
     at += correlation_length
-    memcpy(at, record_user_id(delta), delta.user_id_length)
-    at += delta.user_id_length
-    memcpy(at, record_sow_key(delta), delta.sow_key_length)
-    at += delta.sow_key_length
-    memcpy(at, text.data, text.length)
-    record.length = <uint32_t>length
-    record.correlation_id_length = <uint16_t>correlation_length
-    record.payload_length = <uint32_t>text.length
-    return record
+    memcpy(at, record_user_id(record), record.user_id_length)
+    at += record.user_id_length
+    memcpy(at, record_sow_key(record), record.sow_key_length)
+    at += record.sow_key_length
+    memcpy(at, payload, payload_length)
+    made.length = <uint32_t>length
+    made.correlation_id_length = <uint16_t>correlation_length
+    made.payload_length = <uint32_t>payload_length
+    return made
 
 
-cdef int keep_state(Sequencer core, SowTopic sow, const RecordHeader* record, bint in_journal) except -1:
+cdef int keep_state(Topic topic, const RecordHeader* record, bint in_journal) except -1:
     """Let a record that has its place be the newest of its key, or of its keys."""
     cdef const RemovedKey* removed
     cdef uint32_t at
     if is_value(record):
-        return sow.state.store(record, in_journal)
+        return topic.sow.state.store(record, in_journal, topic.sow_number)
     removed = <const RemovedKey*>record_payload(record)
     for at in range(record.payload_length // <uint32_t>sizeof(RemovedKey)):
-        sow.state.remove(removed[at].key, record, in_journal)
+        topic.sow.state.remove(removed[at].key, record, in_journal)
     return 0
 
 
@@ -245,7 +282,7 @@ cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint
     return True
 
 
-cdef RecordHeader* with_key(Sequencer core, SowTopic sow, RecordHeader* record) except? NULL:
+cdef RecordHeader* with_key(Sequencer core, Topic topic, RecordHeader* record) except? NULL:
     """A message of another instance with its key: that of its record, or one that is made here. NULL: it has none, and
     is no value of the topic.
     """
@@ -254,14 +291,14 @@ cdef RecordHeader* with_key(Sequencer core, SowTopic sow, RecordHeader* record) 
     cdef RecordHeader* made
     cdef uint64_t key
     cdef uint64_t head = RECORD_HEADER_BYTES + <uint64_t>record.extension_length
-    if about != NULL and about.definition == sow.keys.definition:
+    if about != NULL and about.definition == topic.keys.definition and topic.sow.generator is None:
         return record
-    key = sow.make_key(record)
+    key = topic.sow.make_key(topic.keys, record)
     if key == 0:
         return NULL
     if about != NULL:
         about.key = key
-        about.definition = sow.keys.definition
+        about.definition = topic.keys.definition
         return record
     if record.extension_length > 0xFFFF - EXTENSION_STATE_BYTES or record.length > RECORD_BYTES_MAX - (
         EXTENSION_STATE_BYTES
@@ -271,7 +308,7 @@ cdef RecordHeader* with_key(Sequencer core, SowTopic sow, RecordHeader* record) 
     memcpy(made, record, head)
     added.key = key
     added.previous = 0
-    added.definition = sow.keys.definition
+    added.definition = topic.keys.definition
     added.unused = 0
     put_extension(<uint8_t*>made + head, EXTENSION_STATE, <const uint64_t*>&added)
     memcpy(<uint8_t*>made + head + EXTENSION_STATE_BYTES, <const uint8_t*>record + head, record.length - head)
@@ -345,12 +382,14 @@ cdef int ascending(const void* left, const void* right) noexcept nogil:
 cdef bint expire(Sequencer core, SowTopic sow) except -1:
     """Record the expiry of values whose time has come, at most about EXPIRED_PER_TURN records. True: some were."""
     cdef TopicState state = sow.state
-    cdef LogWriter writer = core.journal if sow.topic.logged else core.transient
-    cdef bint in_journal = writer is core.journal
+    cdef bint in_journal = sow.recorded
+    cdef LogWriter writer = core.journal if in_journal else core.transient
     cdef uint64_t room = RECORD_HEADER_BYTES + REMOVED_KEYS_MAX * sizeof(RemovedKey)
     cdef RecordHeader* record
     cdef RemovedKey* keys
+    cdef Topic topic
     cdef bint worked = False
+    cdef uint32_t number
     cdef uint32_t count
     cdef uint32_t at
     cdef uint32_t slot
@@ -363,8 +402,11 @@ cdef bint expire(Sequencer core, SowTopic sow) except -1:
         record = <RecordHeader*><char*>memory
         keys = <RemovedKey*>(<uint8_t*>record + RECORD_HEADER_BYTES)
         count = 0
+        number = state.table.slots[state.table.heap[0]].topic
         while count < REMOVED_KEYS_MAX and state.table.next_expiry_ns() <= core.now_ns:
             slot = state.table.heap[0]
+            if state.table.slots[slot].topic != number:
+                break  # they are of another logical topic, and need another record
             keys[count].key = state.table.slots[slot].key
             keys[count].previous = state.table.slots[slot].place
             state.table.take_expiry(slot)
@@ -374,33 +416,37 @@ cdef bint expire(Sequencer core, SowTopic sow) except -1:
         record.expiration_s = NO_EXPIRATION
         record.payload_length = count * <uint32_t>sizeof(RemovedKey)
         record.length = RECORD_HEADER_BYTES + record.payload_length
-        if not core._append(record, sow.topic, writer):
+        topic = <Topic>sow.topics[number]
+        if not core._append(record, topic, writer):
             # The log is full: they expire when it takes records again.
             for at in range(count):
                 state.table.put_expiry_back(state.table.find(keys[at].key))
             return worked
-        keep_state(core, sow, record, in_journal)
+        keep_state(topic, record, in_journal)
         worked = True
         records += 1
     return worked
 
 
-cdef uint64_t key_of_record(SowTopic sow, const RecordHeader* record) except? 0:
+cdef uint64_t key_of_record(SowTopic sow, KeyMaker keys, const RecordHeader* record) except? 0:
     """The key of a record in the log, by the current definition; 0: it has none, or is a removal."""
     cdef const RecordState* about = record_state(record)
     if is_removal(record):
         return 0
-    if about != NULL and about.definition == sow.keys.definition:
+    if about != NULL and about.definition == keys.definition and sow.generator is None:
         return about.key
-    return sow.make_key(record)
+    return sow.make_key(keys, record)
 
 
 def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
     """Give SOW topics the records of a log at a start, up to `limit`, at most about `bytes_max` bytes of the log. The
-    cursor's resolver returns the SowTopic of a topic, or None. True: the limit is reached. Raises LogDamaged,
+    cursor's resolver returns (SowTopic, number of the topic in it, KeyMaker), or None. True: the limit is reached. Raises LogDamaged,
     StateMemoryFull.
     """
     cdef const RecordHeader* record
+    cdef SowTopic sow
+    cdef KeyMaker keys
+    cdef uint32_t number
     cdef uint64_t begin = cursor.position
     begin_reading(cursor)
     while cursor.position - begin < bytes_max:
@@ -408,9 +454,11 @@ def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
         if record == NULL:
             return cursor.position >= limit
         if is_value(record) or is_removal(record):
-            sow = topic_of(cursor.file, record.topic_id)
-            if sow is not None:
-                (<SowTopic?>sow).state.take_record(record, key_of_record(<SowTopic>sow, record))
+            found = topic_of(cursor.file, record.topic_id)
+            if found is not None:
+                sow, number, keys = <tuple?>found
+                if record.timestamp_ns >= sow.replay_from_ns:
+                    sow.state.take_record(record, key_of_record(sow, keys, record), number)
         skip_record(cursor, record)
     return cursor.position >= limit
 
@@ -434,7 +482,7 @@ cdef class CarryOver:
     cdef bint begun
 
     def __init__(self, Sequencer core not None, LogCursor cursor not None, uint64_t limit, uint64_t txid):
-        """cursor: at the beginning of the log; its resolver returns SowTopics, or None."""
+        """cursor: at the beginning of the log; its resolver is that of `replay_states`."""
         cdef SowTopic sow
         self.core = core
         self.cursor = cursor
@@ -451,6 +499,7 @@ cdef class CarryOver:
         """Go on. True: all is copied. Raises StateMemoryFull, LogDamaged."""
         cdef const RecordHeader* record
         cdef SowTopic sow
+        cdef KeyMaker keys
         cdef uint64_t begin = self.cursor.position
         cdef uint32_t end
         if not self.begun:
@@ -467,8 +516,8 @@ cdef class CarryOver:
                 if is_value(record) or is_removal(record):
                     found = topic_of(self.cursor.file, record.topic_id)
                     if found is not None:
-                        sow = <SowTopic?>found
-                        sow.state.note_base(record, key_of_record(sow, record))
+                        sow, _, keys = <tuple?>found
+                        sow.state.note_base(record, key_of_record(sow, keys, record))
                 skip_record(self.cursor, record)
             return False
         if not self.topics:

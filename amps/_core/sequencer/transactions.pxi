@@ -260,7 +260,7 @@ cdef int place_in_group(Sequencer core, Topic topic, RecordHeader* record) excep
     core.next_txid += 1
     core.accepted += 1
     if about != NULL:
-        keep_state(core, topic.sow, record, True)
+        keep_state(topic, record, True)
     return 0
 
 

@@ -2,9 +2,9 @@
 #
 # A key is `hash_bytes` over its *identity*: the domain, and behind it, for each key field, the byte 1 and the text of
 # the field's value. The text is that of the message: a number as it is spelled, a string without quotes and escapes,
-# `true` or `false`. So `1` and `"1"` are one key in JSON, and `1.0` is another. Of several values the first one counts. A
-# missing field, NULL, an object and an empty text all count as the empty text, so that no live message is refused (D4).
-# A key that a publisher provides is the only text of its identity.
+# `true` or `false`. So `1` and `"1"` are one key in JSON, and `1.0` is another. Of several values the first one counts.
+# A missing field, NULL, an object and an empty text all count as the empty text, so that no live message is refused
+# (D4). A key that a publisher provides is the only text of its identity.
 #
 # The work for one message is bounded (values/evaluation_budget.pxi), so keys are not made while another message is
 # evaluated.
@@ -156,7 +156,6 @@ cdef class KeyMaker:
         if not fields.read(payload, length):
             self.unreadable += 1
             return 0
-        identity.length = 0
         try:
             self.begin_identity()
             for at in range(fields.count):

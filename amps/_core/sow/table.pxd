@@ -156,7 +156,7 @@ cdef class TopicState:
     cdef uint64_t place_of(self, uint64_t key) noexcept nogil
     cdef uint64_t value_of(self, uint64_t key) noexcept nogil
     cdef bint ensure(self, uint64_t record_bytes, bint in_journal) except -1
-    cdef int store(self, const RecordHeader* record, bint in_journal) except -1
+    cdef int store(self, const RecordHeader* record, bint in_journal, uint32_t topic) except -1
     cdef void set(
         self, uint32_t number, uint64_t place, const RecordHeader* record, uint16_t state, uint64_t expires_ns
     ) except *
@@ -166,13 +166,13 @@ cdef class TopicState:
     cdef int note_base(self, const RecordHeader* record, uint64_t key) except -1
     cdef int base_of_key(self, uint64_t key, uint64_t position, uint64_t base) except -1
     cdef int carry(self, JournalPlaces places, uint32_t number, uint64_t begin) except -1
-    cdef uint64_t carried(self, JournalPlaces places, uint64_t place) except? 0
-    cdef uint64_t append_removal(self, uint64_t key, uint64_t before, const RecordHeader* record) except 0
+    cdef uint64_t carried(self, JournalPlaces places, uint64_t place, uint32_t topic) except? 0
+    cdef uint64_t append_removal(self, const KeySlot* slot, uint64_t before, const RecordHeader* record) except 0
     cdef int note_removed(self, uint32_t number, uint64_t txid) except -1
     cdef bint drop_removed(self, uint64_t floor_txid, uint64_t log_txid) except -1
     cdef bint compact(self, uint64_t bytes_max) except -1
-    cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place) except -1
-    cdef int take_record(self, const RecordHeader* record, uint64_t key) except -1
+    cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place, uint32_t topic) except -1
+    cdef int take_record(self, const RecordHeader* record, uint64_t key, uint32_t topic) except -1
 
 
 cdef bint is_value(const RecordHeader* record) noexcept nogil

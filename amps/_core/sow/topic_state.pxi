@@ -111,11 +111,11 @@ cdef class TopicState:
 
     # --- changes ----------------------------------------------------------------------------------------------
 
-    cdef int store(self, const RecordHeader* record, bint in_journal) except -1:
+    cdef int store(self, const RecordHeader* record, bint in_journal, uint32_t topic) except -1:
         """Let a record be the value of its key. Its place, or `ensure`, must have been asked for."""
         cdef const RecordState* state = record_state(record)
         cdef TableHeader* header = self.table.header
-        cdef uint64_t place = record.position if in_journal else self.values.append(record, 0)
+        cdef uint64_t place = record.position if in_journal else self.values.append(record, topic)
         cdef uint32_t number = self.table.find(state.key)
         cdef uint64_t before = 0
         cdef KeySlot* slot
@@ -123,6 +123,7 @@ cdef class TopicState:
         self.values.next_txid = record.txid + 1
         if number == NO_KEY_SLOT:
             number = self.table.add(state.key)
+            self.table.slots[number].topic = topic
         slot = &self.table.slots[number]
         before = slot.place
         if slot.state == KEY_LIVE:
@@ -181,7 +182,7 @@ cdef class TopicState:
             return False
         before = slot.place
         self.values.next_txid = record.txid + 1
-        place = record.position if in_journal else self.append_removal(key, before, record)
+        place = record.position if in_journal else self.append_removal(slot, before, record)
         header.live -= 1
         header.removed += 1
         header.delete_count += 1
@@ -191,7 +192,7 @@ cdef class TopicState:
         self.note_removed(number, record.txid)
         return True
 
-    cdef uint64_t append_removal(self, uint64_t key, uint64_t before, const RecordHeader* record) except 0:
+    cdef uint64_t append_removal(self, const KeySlot* slot, uint64_t before, const RecordHeader* record) except 0:
         """Append a record of one removed key to the value file."""
         cdef uint8_t[96] memory
         cdef RecordHeader* made = <RecordHeader*>&memory[0]
@@ -204,11 +205,11 @@ cdef class TopicState:
         made.expiration_s = NO_EXPIRATION
         made.kind = record.kind
         made.payload_length = sizeof(RemovedKey)
-        entry.key = key
+        entry.key = slot.key
         entry.previous = before
         if not self.values.ensure(REMOVAL_BYTES):
             raise StateMemoryFull(self.values.obstacle)
-        return self.values.append(made, 0)
+        return self.values.append(made, slot.topic)
 
     cdef int note_removed(self, uint32_t number, uint64_t txid) except -1:
         cdef RemovedSlot* grown
@@ -341,21 +342,21 @@ cdef class TopicState:
             return 0
         if not slot.place & PLACE_IN_FILE and slot.place < begin:
             if slot.state == KEY_LIVE:
-                moved = self.carried(places, slot.place)
+                moved = self.carried(places, slot.place, slot.topic)
                 self.table.begin_change(slot)
                 slot.place = moved
                 self.table.end_change(slot)
             self.set_base(slot, 0)
         elif slot.base and not slot.base & PLACE_IN_FILE:
-            self.set_base(slot, self.carried(places, slot.base))
+            self.set_base(slot, self.carried(places, slot.base, slot.topic))
         return 0
 
-    cdef uint64_t carried(self, JournalPlaces places, uint64_t place) except? 0:
+    cdef uint64_t carried(self, JournalPlaces places, uint64_t place, uint32_t topic) except? 0:
         """Copy a record of the journal into the value file."""
         cdef const RecordHeader* record = places.at(place)
         if not self.values.ensure(record.length):
             raise StateMemoryFull(self.values.obstacle)
-        return self.values.append(record, 0)
+        return self.values.append(record, topic)
 
     # --- after a start ----------------------------------------------------------------------------------------
 
@@ -378,7 +379,10 @@ cdef class TopicState:
                 if not dead:
                     values.slabs[number].live += length
                     values.live_bytes += length
-                    self._take(record, key_of(record), PLACE_IN_FILE | (number * values.bytes_of_slab + values.slabs[number].used))
+                    self._take(
+                        record, key_of(record),
+                        PLACE_IN_FILE | (number * values.bytes_of_slab + values.slabs[number].used), record.topic_id,
+                    )
                 values.slabs[number].used += length
         for number in range(count):
             if values.slabs[number].state == SLAB_FULL:
@@ -397,7 +401,7 @@ cdef class TopicState:
             (<uint64_t*>(values.slab_data(newest - 1) + values.slabs[newest - 1].used))[0] = 0
         return self.table.header.live
 
-    cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place) except -1:
+    cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place, uint32_t topic) except -1:
         """Let a record at a place be the newest of its key, unless the key has a newer one."""
         cdef uint32_t number
         cdef uint64_t before
@@ -409,6 +413,7 @@ cdef class TopicState:
         number = self.table.find(key)
         if number == NO_KEY_SLOT:
             number = self.table.add(key)
+            self.table.slots[number].topic = topic
         slot = &self.table.slots[number]
         before = slot.place
         if slot.state != KEY_FREE and slot.txid >= record.txid:
@@ -430,7 +435,7 @@ cdef class TopicState:
             self.set(number, place, record, KEY_LIVE, record_expiry_ns(record))
         return self.supersede(slot, before, not place & PLACE_IN_FILE)
 
-    cdef int take_record(self, const RecordHeader* record, uint64_t key) except -1:
+    cdef int take_record(self, const RecordHeader* record, uint64_t key, uint32_t topic) except -1:
         """Take a record of the journal that a start reads: the value of a key, or the removal of keys."""
         cdef const RemovedKey* keys
         cdef uint32_t count = 0
@@ -438,7 +443,7 @@ cdef class TopicState:
         cdef uint32_t number
         cdef KeySlot* slot
         if is_value(record):
-            return self._take(record, key, record.position) if key else 0
+            return self._take(record, key, record.position, topic) if key else 0
         keys = removed_keys(record, &count)
         for at in range(count):
             number = self.table.find(keys[at].key)

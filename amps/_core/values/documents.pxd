@@ -216,7 +216,6 @@ cdef class Documents:
     cdef int close_object(self, MemberTree tree, int32_t node, int64_t opened) except -1
     cdef int write_null(self, MemberTree tree, int32_t member) except -1
 
-
     cdef int copy_to(self, const uint8_t* at) except -1
     cdef int write_base(self) except -1
     cdef int edit(self, MemberTree tree, int32_t node) except -1

@@ -37,7 +37,7 @@ cdef class Documents:
             raise ValueError("the stored message or the delta cannot be parsed")
         return as_bytes(made)
 
-    def compared(self, old, new, FieldSet keys):
+    def compared(self, old, new, FieldSet keys not None):
         """The key fields and what changed, and whether anything did. ValueError: a message cannot be parsed."""
         cdef ByteBuffer made = self.emptied()
         cdef const uint8_t[::1] before = old
@@ -49,7 +49,7 @@ cdef class Documents:
             raise ValueError("one of the messages cannot be parsed")
         return as_bytes(made), found == 1
 
-    def selected(self, message, Selection selection):
+    def selected(self, message, Selection selection not None):
         """What a select list leaves of a message. ValueError: it cannot be parsed."""
         cdef ByteBuffer made = self.emptied()
         cdef const uint8_t[::1] view = message

@@ -393,7 +393,16 @@ cdef class Ingress:
         if self.payload_length > rules.payload_max:
             self.refusal = "message too large"
             return 0
-        if rules.given_keys:
+        if rules.preprocessing is not None:
+            rules.text.length = 0
+            if not rules.preprocessing.run(self.payload, self.payload_length, NULL, 0, rules.text):
+                self.refusal = "parse error"
+                return 0
+            self.payload = rules.text.data
+            self.payload_length = rules.text.length
+        if rules.generated_keys:
+            self.state_key = 1  # the core puts the key in its place
+        elif rules.given_keys:
             if given.length == 0:
                 self.refusal = "no sow key"
                 return 0
@@ -406,7 +415,7 @@ cdef class Ingress:
             if self.state_key == 0:
                 self.refusal = "parse error"
                 return 0
-        if self.is_delta() and not rules.is_readable(self.payload, self.payload_length):
+        if (self.is_delta() or rules.is_enriched or rules.generated_keys) and not rules.is_readable(self.payload, self.payload_length):
             self.refusal = "parse error"
             return 0
         has_lifetime = self.view.present & (<uint64_t>1 << <int>FIELD_EXPIRATION) != 0

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
 from amps._core.expressions.machine cimport FilterSet
 from amps._core.journal.record cimport RecordHeader
-from amps._core.sow.shaping cimport KeyMaker
+from amps._core.sow.shaping cimport FieldStage, KeyMaker
 from amps._core.values.documents cimport Documents
 from amps._core.values.fields cimport ByteBuffer, MessageContext
 
@@ -19,7 +19,11 @@ cdef class SowRules:
     cdef readonly uint64_t payload_max     # bytes
     cdef readonly uint64_t lifetime_ns     # of a publish that says nothing about it; 0 = unlimited
     cdef readonly uint32_t number          # of the SOW topic in the configuration
-    cdef ByteBuffer text
+    cdef readonly FieldStage preprocessing # None: there is none
+    cdef readonly bint generated_keys      # the core makes the keys, by a key generator
+    cdef readonly bint is_enriched         # the core computes fields of it
+    cdef ByteBuffer text                   # of the last preprocessed message
+    cdef ByteBuffer merged
 
     cdef bint is_readable(self, const uint8_t* payload, uint64_t length) except -1
 

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from amps._core.expressions.machine import FilterSet
-from amps._core.sow.shaping import KeyMaker
+from amps._core.sow.shaping import FieldStage, KeyMaker
 from amps._core.values.documents import Documents
 
 class SowRules:
@@ -14,7 +14,16 @@ class SowRules:
         payload_max: int,
         lifetime_ns: int,
         number: int,
+        preprocessing: FieldStage | None = None,
+        generated_keys: bool = False,
+        is_enriched: bool = False,
     ) -> None: ...
+    @property
+    def preprocessing(self) -> FieldStage | None: ...
+    @property
+    def generated_keys(self) -> bool: ...
+    @property
+    def is_enriched(self) -> bool: ...
     @property
     def keys(self) -> KeyMaker: ...
     @property

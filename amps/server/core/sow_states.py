@@ -16,7 +16,7 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ import msgpack
 from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, checksum
 from amps._core.sequencer.sequencer import CarryOver, Sequencer, SowTopic, replay_states
 from amps._core.shm.memory import NO_JOURNAL
+from amps._core.sow.shaping import KeyMaker
 from amps._core.sow.table import (
     VALUE_FILE_HEADER_BYTES,
     VALUE_FILE_MAGIC,
@@ -37,15 +38,25 @@ from amps._core.sow.table import (
     table_bytes,
 )
 from amps.config import ServerConfig
-from amps.config.model_sow import SowTopicConfig
+from amps.config.model_sow import SLAB_OVERHEAD_BYTES, SowTopicConfig
 from amps.config.sow_topics import SowTopics
+from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader
 from amps.journal.names import reading_places
 from amps.messages import make_message_types
 from amps.server.core.older import RecoveryRefused
+from amps.server.core.sow_chains import TopicChains
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.shared.sow_topics import documents_of, expires, key_maker, value_path
+from amps.server.shared.sow_shaping import enrichment_stage, key_maker, logical_key_maker
+from amps.server.shared.sow_topics import (
+    LogicalNames,
+    documents_of,
+    expires,
+    gives_keys,
+    logical_names_path,
+    value_path,
+)
 from amps.server.topics import TopicMatcher
 
 STEP_BYTES = 64 << 20
@@ -53,6 +64,7 @@ CARRIED_BYTES_PER_TURN = 512 << 10
 CARRIED_SLOTS_PER_TURN = 1024
 CARRY_AGAIN_S = 10.0
 PROGRESS_INTERVAL_S = 5.0
+Member = tuple[SowTopic, int, KeyMaker]
 _HEADER = struct.Struct("<8sIIQII")  # magic, version, header checksum, slab size, definition, length of the texts
 
 
@@ -66,15 +78,22 @@ class _Topic:
     sow: SowTopic
     path: Path
     descriptor: int
-    used_file: bool  # the state begins with the records of the file
+    keys: KeyMaker
+    logical: LogicalNames | None  # of a topic with Pattern
+    chains: TopicChains | None  # of a topic with a key generator
 
 
 class CoreStates:
     """All SOW topics of the instance. It is made once per core."""
 
-    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog) -> None:
-        """Make the topics, without values. Raises RecoveryRefused, OSError."""
+    def __init__(
+        self, config: ServerConfig, runtime: Runtime, log: EventLog, disk: Disk, now_ns: int, last_txid: int
+    ) -> None:
+        """Make the topics, without values. `last_txid`: of the log. Raises RecoveryRefused, OSError."""
         self._config = config
+        self._disk = disk
+        self._now_ns = now_ns
+        self._last_txid = last_txid
         self._runtime = runtime
         self._log = log
         self._types = make_message_types(config.message_types.values())
@@ -87,6 +106,8 @@ class CoreStates:
                 matcher.is_logged(topic.name, topic.message_type) for topic in config.sow_topics
             ]
         self._topics = [self._make(topic) for topic in config.sow_topics]
+        self._with_chains = [topic for topic in self._topics if topic.chains is not None]
+        self._chains_told_s = 0.0
         self._carry: CarryOver | None = None
         self._carry_again_s = 0.0
         self._copied = 0
@@ -99,14 +120,28 @@ class CoreStates:
     @property
     def for_sequencer(
         self,
-    ) -> tuple[Callable[[str, str], SowTopic | None], list[SowTopic], JournalPlaces | None]:
+    ) -> tuple[Callable[[str, str], Member | None], list[SowTopic], JournalPlaces | None]:
         """What the sequencer takes."""
         return self.find, [topic.sow for topic in self._topics], self.places
 
-    def find(self, topic: str, message_type: str) -> SowTopic | None:
-        """The SOW topic that keeps the records of a topic; None if there is none."""
-        found = self._names.find(topic, message_type)
-        return None if found is None else self._topics[found.number].sow
+    def find(self, name: str, message_type: str) -> Member | None:
+        """The SOW topic that keeps the records of a topic, the number that the topic has there, and what makes its keys;
+        None if there is none. Raises OSError.
+        """
+        found = self._names.find(name, message_type)
+        if found is None:
+            return None
+        topic = self._topics[found.number]
+        if topic.logical is None:
+            return topic.sow, 0, topic.keys
+        return topic.sow, topic.logical.number(name), logical_key_maker(topic.keys, found, name)
+
+    def known_topics(self) -> Iterator[tuple[str, str]]:
+        """Name and message type of all topics that may have values, logical ones too."""
+        for topic in self._topics:
+            names = [topic.config.name] if topic.logical is None else topic.logical.names
+            for name in names:
+                yield name, topic.config.message_type
 
     # --- files ----------------------------------------------------------------------------------------------
 
@@ -123,12 +158,13 @@ class CoreStates:
                 f"another process uses {path}, the FileName of SOW topic {config.name!r}: give each instance its own"
             ) from None
         kind = self._types[config.message_type]
-        definition = key_maker(config, kind).definition
-        header = _header(config, definition)
+        maker = key_maker(config, kind)
+        begin_ns = _begin_ns(config, self._now_ns)
+        header = _header(config, maker.definition, begin_ns)
         used_file = os.fstat(descriptor).st_size >= VALUE_FILE_HEADER_BYTES
         if used_file:
             try:
-                _check_header(os.pread(descriptor, VALUE_FILE_HEADER_BYTES, 0), header)
+                begin_ns = _check_header(os.pread(descriptor, VALUE_FILE_HEADER_BYTES, 0), header)
             except ValueFileUnusable as problem:
                 descriptor, aside = _set_aside(path, descriptor)
                 self._log.log("32-0002", text=f"{path} is not used: {problem}; it was renamed to {aside.name}")
@@ -147,8 +183,22 @@ class CoreStates:
             )
         table = KeyTable(keys.view, keys.make_room)
         state = TopicState(table, values, expires(config), self._recorded[config.number])
-        sow = SowTopic(state, key_maker(config, kind), not config.keys, documents_of(kind))
-        return _Topic(config, sow, path, descriptor, used_file)
+        chains: TopicChains | None = None
+        if config.key_generator is not None:
+            up_to = self._last_txid if self._recorded[config.number] else None
+            settings = config.key_generator
+            chains = TopicChains(maker, settings.validation, settings.file_name, self._disk, up_to)
+        sow = SowTopic(
+            state,
+            gives_keys(config),
+            documents_of(kind),
+            enrichment_stage(config, kind, self._config.functions),
+            None if chains is None else chains.key,
+            config.slab_size_bytes - SLAB_OVERHEAD_BYTES,
+        )
+        sow.replay_from_ns = begin_ns
+        logical = None if config.pattern is None else LogicalNames(logical_names_path(config, self._runtime))
+        return _Topic(config, sow, path, descriptor, maker, logical, chains)
 
     # --- the start ------------------------------------------------------------------------------------------
 
@@ -181,7 +231,7 @@ class CoreStates:
 
     def _replay(self, journals: Sequence[JournalHeader], limit: int) -> None:
         """Read the log. Raises LogDamaged, StateMemoryFull."""
-        directory = self._directory(lambda topic, message_type: self.find(topic, message_type))
+        directory = self._directory(self.find)
         cursor = LogCursor(directory, journals[0].number, 0, True)
         cursor.fetch()
         begin = cursor.position
@@ -253,6 +303,22 @@ class CoreStates:
             return
         self._carry = CarryOver(sequencer, cursor, beginning.start_position, beginning.first_txid)
 
+    def after_turn(self) -> None:
+        """Write the links of chains that were made in a turn."""
+        for topic in self._with_chains:
+            assert topic.chains is not None
+            try:
+                topic.chains.write()
+            except OSError as problem:
+                self._chains_failed(topic, problem)
+
+    def _chains_failed(self, topic: _Topic, problem: OSError) -> None:
+        if time.monotonic() >= self._chains_told_s:
+            self._chains_told_s = time.monotonic() + CARRY_AGAIN_S
+            self._log.log(
+                "32-0004", text=f"the chains of {topic.config.name!r} cannot be written: {problem}; it is tried again"
+            )
+
     def turn(self) -> None:
         """Carry some values over."""
         carry = self._carry
@@ -278,11 +344,19 @@ class CoreStates:
         )
 
     def due(self) -> bool:
-        """A Chore of the housekeeping thread: whether value files must be synced."""
-        return self._carried < self._copied
+        """A Chore of the housekeeping thread: whether files must be synced."""
+        return self._carried < self._copied or any(
+            topic.chains is not None and topic.chains.unsynced for topic in self._with_chains
+        )
 
     def step(self) -> bool:
-        """Sync the value files, so that the journals are not needed any more."""
+        """Sync the chains; then the value files, so that the journals are not needed any more."""
+        for topic in self._with_chains:
+            assert topic.chains is not None
+            try:
+                topic.chains.sync()
+            except OSError as problem:
+                self._chains_failed(topic, problem)
         copied = self._copied
         if self._carried >= copied:
             return False
@@ -300,8 +374,11 @@ class CoreStates:
                 os.fdatasync(topic.descriptor)
 
     def close(self) -> None:
-        """Sync the value files of persistent topics: the server ends."""
+        """Sync the files of persistent topics: the server ends."""
         self._sync()
+        for topic in self._with_chains:
+            assert topic.chains is not None
+            topic.chains.close()
 
 
 class _KeyFile:
@@ -317,17 +394,24 @@ class _KeyFile:
         os.posix_fallocate(self._descriptor, offset, length)
 
 
-def _header(config: SowTopicConfig, definition: int) -> bytes:
+def _begin_ns(config: SowTopicConfig, now_ns: int) -> int:
+    """UNIX time from which on records of the log belong to a topic whose file is made now (sow.md §4, RecoveryPoint)."""
+    point = config.recovery_point
+    if point.kind == "now":
+        return now_ns
+    return point.time_ns or 0
+
+
+def _header(config: SowTopicConfig, definition: int, begin_ns: int) -> bytes:
     """The header page of a value file: docs/files.md."""
-    texts: bytes = msgpack.packb([config.name, config.message_type])
+    texts: bytes = msgpack.packb([config.name, config.message_type, begin_ns])
     rest = struct.pack("<QII", config.slab_size_bytes, definition, len(texts)) + texts
     head = struct.pack("<8sII", VALUE_FILE_MAGIC, VALUE_FILE_VERSION, checksum(rest)) + rest
     return head.ljust(VALUE_FILE_HEADER_BYTES, b"\0")
 
 
-def _check_header(found: bytes, expected: bytes) -> None:
-    if found == expected:
-        return
+def _check_header(found: bytes, expected: bytes) -> int:
+    """Check that a value file can be used. Returns the time from which on records of the log belong to the topic."""
     magic, version, sum_, slab_size, definition, length = _HEADER.unpack_from(found)
     if magic != VALUE_FILE_MAGIC or length > len(found) - _HEADER.size:
         raise ValueFileUnusable("it is no value file of a SOW topic")
@@ -335,15 +419,16 @@ def _check_header(found: bytes, expected: bytes) -> None:
         raise ValueFileUnusable(f"its format has version {version}, and this server writes {VALUE_FILE_VERSION}")
     if checksum(found[16 : _HEADER.size + length]) != sum_:
         raise ValueFileUnusable("the checksum of its header does not match")
-    name, message_type = msgpack.unpackb(found[_HEADER.size : _HEADER.size + length])
+    name, message_type, begin_ns = msgpack.unpackb(found[_HEADER.size : _HEADER.size + length])
     _, _, _, wanted_size, wanted, wanted_length = _HEADER.unpack_from(expected)
     wanted_names = msgpack.unpackb(expected[_HEADER.size : _HEADER.size + wanted_length])
-    if [name, message_type] != wanted_names:
+    if [name, message_type] != wanted_names[:2]:
         raise ValueFileUnusable(f"it belongs to topic {name!r} of type {message_type}")
     if slab_size != wanted_size:
         raise ValueFileUnusable(f"it was made with a SlabSize of {slab_size} bytes")
     if definition != wanted:
         raise ValueFileUnusable("it was made with another Key or KeyDomain")
+    return int(begin_ns)
 
 
 def _set_aside(path: Path, descriptor: int) -> tuple[int, Path]:

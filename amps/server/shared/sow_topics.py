@@ -1,30 +1,26 @@
-"""SOW topics of a configuration as each process needs them: the keys, the rules for publishes, the paths of files.
+"""SOW topics of a configuration as each process needs them: the rules for publishes, the files, the logical topics.
 
 Core, transports and services make these objects for themselves, since they have state. They agree because they are made
 from the same configuration.
 """
 
+import os
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from amps._core.sow.shaping import KeyMaker
+from amps._core.journal.reader import checksum
 from amps._core.values.documents import Documents
 from amps._core.wire.topics import SowRules
 from amps.config import ServerConfig
 from amps.config.model_sow import SLAB_OVERHEAD_BYTES, SowTopicConfig
 from amps.config.sow_topics import SowTopics
-from amps.expressions import parse_field
 from amps.messages import MessageType
 from amps.server.runtime import Runtime
+from amps.server.shared.sow_shaping import key_maker, logical_key_maker, preprocessing_stage
 
 NS_PER_S = 1_000_000_000
-
-
-def key_maker(config: SowTopicConfig, kind: MessageType) -> KeyMaker:
-    """What makes the keys of a topic, of that message type."""
-    domain = (config.key_domain or config.name).encode("utf-8", "surrogatepass")
-    paths = [parse_field(text) for text in config.keys]
-    return KeyMaker(domain, paths, kind.extractor() if paths else None)
+_NAME_HEAD = struct.Struct("<II")  # length and checksum of the text behind it
 
 
 def documents_of(kind: MessageType) -> Documents | None:
@@ -61,13 +57,84 @@ def make_sow_rules(
             return None
         kind = types[message_type]
         lifetime_s = found.expiration if isinstance(found.expiration, float) else 0.0
+        keys = key_maker(found, kind)
         return SowRules(
-            key_maker(found, kind),
+            keys if found.pattern is None else logical_key_maker(keys, found, topic),
             documents_of(kind),
-            not found.keys,
+            gives_keys(found),
             found.slab_size_bytes - SLAB_OVERHEAD_BYTES,
             round(lifetime_s * NS_PER_S),
             found.number,
+            preprocessing_stage(found, kind, config.functions),
+            found.key_generator is not None,
+            bool(found.enrichment),
         )
 
     return rules
+
+
+def gives_keys(config: SowTopicConfig) -> bool:
+    """Whether publishers provide the keys of a topic."""
+    return not config.keys and config.key_generator is None
+
+
+def logical_names_path(config: SowTopicConfig, runtime: Runtime) -> Path:
+    """The file with the names of the logical topics of a topic with `Pattern`, in the order of their numbers."""
+    path = value_path(config, runtime)
+    return path.with_name(f"{path.name}.topics")
+
+
+class LogicalNames:
+    """The names of the logical topics of a topic with `Pattern`: their numbers stand in slots and value files.
+
+    The core adds names, and syncs the file before a record with the number is written. Others read it again when they
+    meet a number that they do not know.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, ValueError if the file is damaged before its end."""
+        self._path = path
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._end = 0
+        self.read()
+
+    def read(self) -> None:
+        """Read names that were added since the last call. A name that is cut off at the end was never used."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._end)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        at = 0
+        while len(data) - at >= _NAME_HEAD.size:
+            length, sum_ = _NAME_HEAD.unpack_from(data, at)
+            text = data[at + _NAME_HEAD.size : at + _NAME_HEAD.size + length]
+            if len(text) < length or checksum(text) != sum_:
+                break
+            self._add(text.decode("utf-8", "surrogatepass"))
+            at += _NAME_HEAD.size + length
+        self._end += at
+
+    def _add(self, name: str) -> None:
+        self._numbers[name] = len(self.names)
+        self.names.append(name)
+
+    def number(self, name: str) -> int:
+        """The number of a name, which is added if it is new. Only the core calls it. Raises OSError."""
+        found = self._numbers.get(name)
+        if found is not None:
+            return found
+        text = name.encode("utf-8", "surrogatepass")
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            record = _NAME_HEAD.pack(len(text), checksum(text)) + text
+            os.ftruncate(descriptor, self._end)
+            os.pwrite(descriptor, record, self._end)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        self._end += len(record)
+        self._add(name)
+        return self._numbers[name]

@@ -13,6 +13,15 @@ from amps.server.transport.session import Session
 from amps.server.transport.spilling import Spilling
 
 
+REFUSALS = {
+    "no sow key": "publishers provide the keys of {topic!r}: add a sow_key",
+    "bad sow key": "a sow_key consists of characters of Base64",
+    "parse error": "the message cannot be read, so it has no place in the SOW topic {topic!r}",
+    "message too large": "the SOW topic {topic!r} takes no message of this size: raise its SlabSize",
+}
+"""Why a SOW topic does not take a message: reason and explanation (sow.md D5, D25)."""
+
+
 class Publishing:
     """The publishes of one connection."""
 
@@ -47,7 +56,7 @@ class Publishing:
             self._worker.core.release_when_room(connection)
             return
         if result == inbound.DENIED:
-            self._failed(header, denial(entry))
+            self._failed(header, denial(entry, ingress.refusal))
             return
         if result == inbound.NO_STORAGE:
             self._refuse(header)
@@ -109,11 +118,19 @@ class Publishing:
 
             worker.core.when_consumed(position, consumed)
 
+    def refused(self, sequence: int, reason: str) -> None:
+        """Answer a publish to a SOW topic that only the core could refuse. One without a sequence gets no answer."""
+        self._worker.log.log(
+            "02-0030", client=self._connection.shown_name, command="publish", reason=f"{reason}, sequence {sequence}"
+        )
+        if sequence:
+            self._connection.acknowledge("persisted", None, reason, seq=sequence)
+
     def denied(self) -> None:
         """Answer a plain publish that the ingress refused."""
         ingress = self._connection.ingress
         entry = ingress.topic_entry
-        self._failed(ingress.header, CommandFailure("no topic") if entry is None else denial(entry))
+        self._failed(ingress.header, CommandFailure("no topic") if entry is None else denial(entry, ingress.refusal))
 
     def no_storage(self) -> None:
         """Answer a plain publish that the ingress refused because the transaction log cannot accept it now."""
@@ -167,8 +184,10 @@ def explain_delay(header: Header) -> str:
     return f"not_before: {str(header['not_before'])[:100]!r} is no UNIX time in milliseconds"
 
 
-def denial(entry: TopicEntry) -> CommandFailure:
-    """The reason why this client may not publish to a topic."""
+def denial(entry: TopicEntry, refusal: str | None = None) -> CommandFailure:
+    """The reason why this client may not publish to a topic. `refusal`: why a SOW topic does not take the message."""
+    if refusal is not None:
+        return CommandFailure(refusal, REFUSALS[refusal].format(topic=entry.name))
     if entry.refusal:
         detail = f"{entry.name!r}: names that begin with {RESERVED_PREFIX} belong to the server"
         return CommandFailure(entry.refusal, detail)

@@ -159,6 +159,9 @@ class Transacting:
             elif result == inbound.LAYING_DENIED:
                 failure = denial(self._worker.topics.entry(topic, connection.message_type))
                 raise CommandFailure(failure.reason, f"{place}: {failure.detail}")
+            elif result == inbound.LAYING_STATE:
+                failure = denial(self._worker.topics.entry(topic, connection.message_type), ingress.refusal)
+                raise CommandFailure(failure.reason, f"{place}: {failure.detail}")
             elif result == inbound.LAYING_UNRECORDED:
                 raise _unrecorded(place, topic)
             elif result == inbound.LAYING_TOO_MANY:

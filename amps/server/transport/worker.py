@@ -441,6 +441,8 @@ class Worker:
                 self.queues.entered(*rest)
             elif kind == "queue_acknowledged":
                 connection.commands.acknowledging.counted(*rest)
+            elif kind == "publish_refused":
+                connection.commands.publishing.refused(*rest)
             elif kind == "sow_deleted":
                 connection.commands.deleting.answered(*rest)
             elif kind == "transaction_refused":

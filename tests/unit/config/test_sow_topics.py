@@ -4,7 +4,7 @@ import pytest
 
 from amps.config.sow_topics import SowTopics
 from amps.topic_expressions import BadTopicExpression
-from tests.support.queue_configurations import read
+from tests.support.queue_configurations import element, read
 from tests.unit.config.test_sow_configuration import topic
 
 
@@ -45,6 +45,14 @@ def test_names_come_before_patterns_and_patterns_in_order() -> None:
 def test_the_name_of_a_container_is_no_topic() -> None:
     """sow.md §2.1: with Pattern it names the physical topic only."""
     assert found(of(" ^/orders/"), "container0") is None
+
+
+def test_a_queue_keeps_its_name_before_a_pattern() -> None:
+    """sow.md §2, §7."""
+    container = topic("<Key>/k</Key><Durability>transient</Durability><Pattern>^Q</Pattern>", name="container")
+    topics = SowTopics(read(f"{element('Q1')}{container}").config)
+    assert found(topics, "Q1") is None
+    assert found(topics, "Q2") == "container"
 
 
 def test_topics_of_the_server_are_in_no_container() -> None:

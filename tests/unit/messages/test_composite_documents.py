@@ -29,7 +29,10 @@ STORED = message(b'{"id":1,"a":2}', b'{"b":{"x":1,"y":2}}', b"\0\1", payload=b"t
     ("delta", "merged"),
     [
         # sow.md §14: a part of zero length is unchanged.
-        (message(b"", b'{"b":{"x":3}}', b""), message(b'{"id":1,"a":2}', b'{"b":{"x":3,"y":2}}', b"\0\1", payload=b"tail")),
+        (
+            message(b"", b'{"b":{"x":3}}', b""),
+            message(b'{"id":1,"a":2}', b'{"b":{"x":3,"y":2}}', b"\0\1", payload=b"tail"),
+        ),
         (message(b'{"a":5}', b"", b"\7"), message(b'{"id":1,"a":5}', b'{"b":{"x":1,"y":2}}', b"\7", payload=b"tail")),
         # The payload of the delta is ignored.
         (message(b"", b"", b"", payload=b"other"), STORED),
@@ -41,9 +44,7 @@ def test_merging_a_delta(delta: bytes, merged: bytes) -> None:
 
 
 def test_merging_into_an_empty_message() -> None:
-    assert LOCAL.merge(b"", message(b'{"a":1,"b":null}', b"", b"\1")) == message(b'{"a":1,"b":null}', b"", b"\1").replace(
-        struct.pack(">I", 16) + b'{"a":1,"b":null}', struct.pack(">I", 7) + b'{"a":1}'
-    )
+    assert LOCAL.merge(b"", message(b'{"a":1,"b":null}', b"", b"\1")) == message(b'{"a":1}', b"", b"\1")
     assert LOCAL.merge(b"", b"") == message(b"", b"", b"")
 
 
@@ -87,7 +88,9 @@ def test_composites_in_composites() -> None:
     assert DEEP.select(stored, "[-/,+/0/0/id,+/1]") == message(message(b'{"id":1}', b"", b""), b"k=1\x01v=2\x01")
 
 
-@pytest.mark.parametrize("malformed", [b"\0\0", message(b"{}"), message(b"{}", b"{}", b"")[:-1], message(b"{", b"{", b"")])
+@pytest.mark.parametrize(
+    "malformed", [b"\0\0", message(b"{}"), message(b"{}", b"{}", b"")[:-1], message(b"{", b"{", b"")]
+)
 def test_malformed_messages_are_refused(malformed: bytes) -> None:
     delta = message(b'{"a":1}', b'{"c":1}', b"")
     for first, second in ((malformed, delta), (delta, malformed)):

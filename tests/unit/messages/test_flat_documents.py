@@ -160,7 +160,8 @@ def test_bflat_types_and_arrays() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "malformed"),
-    [(FIX, b"1"), (FIX, b"=1|"), (FIX, b"1=a||2=b"), (FIX, b"|"), (BFLAT, b"\x19a"), (BFLAT, b"\x78a"), (BFLAT, b"\x08\x00")],
+    [(FIX, b"1"), (FIX, b"=1|"), (FIX, b"1=a||2=b"), (FIX, b"|"),
+     (BFLAT, b"\x19a"), (BFLAT, b"\x78a"), (BFLAT, b"\x08\x00")],
 )  # fmt: skip
 def test_malformed_messages_are_refused(kind: Format, malformed: bytes) -> None:
     good = kind.packed([(b"1", b"a")])

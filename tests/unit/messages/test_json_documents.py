@@ -1,4 +1,4 @@
-"""Deltas and select lists of JSON messages (sow.md §14, §17, §18): examples, and random documents against plain Python."""
+"""Deltas and select lists of JSON messages (sow.md §14, §17, §18): examples, and documents against plain Python."""
 
 import json
 from collections.abc import Sequence
@@ -59,7 +59,8 @@ LAST_COUNTS = Checked(JsonType(TypeSettings("json-last", "json", early_terminati
         (b'{"a":[{"x":1}]}', b'{"a":{"x":2}}', b'{"a":{"x":2}}'),
         (b'{"a":null}', b'{"a":false}', b'{"a":false}'),
         # All other text stays, and the spelling of the delta's values, too.
-        (b' { "a" : 1 ,\n "b":[1, 2] }\n', b'{"a":1.50,"c":"\\u0041"}', b' { "a" : 1.50 ,\n "b":[1, 2],"c":"\\u0041" }\n'),
+        (b' { "a" : 1 ,\n "b":[1, 2] }\n', b'{"a":1.50,"c":"\\u0041"}',
+         b' { "a" : 1.50 ,\n "b":[1, 2],"c":"\\u0041" }\n'),
         (b"{ }", b'{"a":1}', b'{"a":1 }'),
         # An empty message has no fields (expressions.md §12.3).
         (b"", b'{"a":1,"b":null}', b'{"a":1}'),
@@ -126,7 +127,8 @@ def test_all_of_a_delta_is_checked(value: bytes) -> None:
          b'{"id":1,"q":{"y":{"k":3}}}', True),
         (b'{"id":1,"l":[1,2],"m":[3]}', b'{"id":1,"l":[1,5],"m":[3]}', b'{"id":1,"l":[1,5]}', True),
         # D10: what was removed is NULL, at the end of its object.
-        (b'{"id":1,"a":2,"q":{"x":1,"y":2}}', b'{"id":1,"q":{"x":1},"b":3}', b'{"id":1,"q":{"y":null},"b":3,"a":null}', True),
+        (b'{"id":1,"a":2,"q":{"x":1,"y":2}}', b'{"id":1,"q":{"x":1},"b":3}',
+         b'{"id":1,"q":{"y":null},"b":3,"a":null}', True),
         (b'{"id":1,"q":{"x":1}}', b'{"id":1}', b'{"id":1,"q":null}', True),
         (b'{"id":1,"q":{"x":1}}', b'{"id":1,"q":{}}', b'{"id":1,"q":{"x":null}}', True),
         # NULL, the empty string and a missing field are the same.
@@ -191,7 +193,8 @@ def test_a_difference_where_the_last_of_equal_members_counts() -> None:
         (b'{"n":{"a":{"x":1,"y":2},"b":3}}', "[+/n/a/x,-/n/a,+/n,-/]", b'{"n":{"a":{"x":1},"b":3}}'),
         (b'{"n":{"a":1}}', "[-/n/a]", b'{"n":{}}'),
         # A list leads through arrays. Elements keep their places.
-        (b'{"L":[{"x":1,"y":2},5,[{"y":3},"s"],null,{}]}', "[-/,+/L/y]", b'{"L":[{"y":2},null,[{"y":3},null],null,{}]}'),
+        (b'{"L":[{"x":1,"y":2},5,[{"y":3},"s"],null,{}]}', "[-/,+/L/y]",
+         b'{"L":[{"y":2},null,[{"y":3},null],null,{}]}'),
         (b'{"L":[{"x":1,"y":2},5,[{"y":3}, "s"]]}', "[-/L/y]", b'{"L":[{"x":1},5,[{}, "s"]]}'),
         (b'{"L":[{"x":1},5],"M":[]}', "[-/,+/L/y,+/M/y]", b"{}"),
         (b'{"L":[[[]],{"x":1}],"M":[]}', "[-/L/x]", b'{"L":[[[]],{}],"M":[]}'),

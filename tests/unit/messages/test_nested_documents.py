@@ -116,7 +116,8 @@ def test_the_difference_of_two_states(kind: Format) -> None:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_select_lists(kind: Format) -> None:
     """sow.md §25 item 39. Elements of arrays keep their places."""
-    message = kind.packed(object_of(id=1, n=object_of(a=2, b=3), x=4, L=[object_of(x=1, y=2), 5, [object_of(y=3), b"s"]]))
+    elements = [object_of(x=1, y=2), 5, [object_of(y=3), b"s"]]
+    message = kind.packed(object_of(id=1, n=object_of(a=2, b=3), x=4, L=elements))
 
     def left(directives: str) -> Object:
         return kind.unpacked(kind.checked.select(message, directives))

@@ -1,4 +1,4 @@
-"""Deltas of proto2 messages and select lists of proto3 messages (sow.md §14, §17, §18), against the protobuf package."""
+"""Deltas of proto2 and select lists of proto3 messages (sow.md §14, §17, §18), against the protobuf package."""
 
 from typing import Any
 

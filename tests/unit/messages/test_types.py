@@ -2,6 +2,7 @@
 
 import pytest
 
+from amps._core.values.documents import Documents
 from amps.messages import (
     MODULES,
     STANDARD_MESSAGE_TYPES,
@@ -33,3 +34,17 @@ def test_types_that_can_be_views_can_be_written(module: str) -> None:
     else:
         with pytest.raises(ValueError, match="cannot be written by the server"):
             kind.builder([path])
+
+
+@pytest.mark.parametrize("module", sorted(MODULE_NAMES - {"struct", "protobuf"}))
+def test_types_with_deltas_and_select_lists(module: str) -> None:
+    """sow.md §14, expressions.md §12.1; protobuf and its versions are tested in test_protobuf_documents.py."""
+    settings = TypeSettings("made", module, parts=("json",))
+    kind = make_message_types([TypeSettings("json", "json"), settings])["made"]
+    there = module not in ("binary", "composite-global")
+    assert (kind.has_deltas, kind.has_select_lists) == (there, there)
+    if there:
+        assert isinstance(kind.documents(), Documents)
+    else:
+        with pytest.raises(ValueError, match="the message type made has no deltas and no select lists"):
+            kind.documents()

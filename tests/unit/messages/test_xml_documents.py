@@ -57,7 +57,8 @@ def test_merging_a_delta(stored: bytes, delta: bytes, merged: bytes) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "body", "changed"),
     [
-        (b"<r><id>1</id><a>2</a><b>3</b></r>", b"<r><id>1</id><a>2</a><b>4</b></r>", b"<r><id>1</id><b>4</b></r>", True),
+        (b"<r><id>1</id><a>2</a><b>3</b></r>", b"<r><id>1</id><a>2</a><b>4</b></r>",
+         b"<r><id>1</id><b>4</b></r>", True),
         (b"<r><id>1</id><a>2</a></r>", b"<r><id>1</id><a>2</a></r>", b"<r><id>1</id></r>", False),
         (b'<r><id>1</id><q x="1" y="1"><z>1</z>5</q></r>', b'<r><id>1</id><q x="1" y="2"><z>1</z>5</q></r>',
          b'<r><id>1</id><q y="2"></q></r>', True),
@@ -90,11 +91,13 @@ def test_keys_in_attributes() -> None:
 @pytest.mark.parametrize(
     ("message", "directives", "body"),
     [
-        (b"<r><id>1</id><n><a>2</a><b>3</b></n><x>4</x></r>", "[-/,+/r/id,+/r/n/a]", b"<r><id>1</id><n><a>2</a></n></r>"),
+        (b"<r><id>1</id><n><a>2</a><b>3</b></n><x>4</x></r>", "[-/,+/r/id,+/r/n/a]",
+         b"<r><id>1</id><n><a>2</a></n></r>"),
         (b"<r><id>1</id><n><a>2</a><b>3</b></n></r>", "[-/r/n,+/r/n/a]", b"<r><id>1</id><n><a>2</a></n></r>"),
         (b'<r a="1" b="2"> <c d="3">4</c>5</r>', "[-/,+/r/@b,+/r/c/@d]", b'<r b="2"> <c d="3"></c></r>'),
         (b'<r a="1" b="2"><c d="3">4</c></r>', "[-/r/@b,-/r/c/@d]", b'<r a="1"><c>4</c></r>'),
-        (b"<r><l><x>1</x><y>2</y></l><l><y>3</y></l><l>5</l></r>", "[-/,+/r/l/y]", b"<r><l><y>2</y></l><l><y>3</y></l></r>"),
+        (b"<r><l><x>1</x><y>2</y></l><l><y>3</y></l><l>5</l></r>", "[-/,+/r/l/y]",
+         b"<r><l><y>2</y></l><l><y>3</y></l></r>"),
         (b"<r>1</r>", "[-/]", b"<r/>"),
         (b"<r><a>1</a></r>", "[-/,+/r/b]", b"<r/>"),
         (b"", "[-/]", b""),

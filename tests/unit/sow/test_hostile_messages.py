@@ -106,9 +106,9 @@ def test_a_message_that_takes_too_much_memory_is_refused() -> None:
 
 
 def test_a_message_that_takes_too_much_time_is_refused() -> None:
-    """The work for one message is bounded: comparing two long arrays would take seconds."""
-    stage = FieldStage([parse_field_constructor("IF(/a = /b, 1, 2) AS /c")], TYPES["json"])
-    ones, twos = b",".join([b"1"] * 40_000), b",".join([b"2"] * 40_000)
+    """The work for one message is bounded: comparing two long arrays, again and again, would take seconds."""
+    stage = FieldStage([parse_field_constructor("IF(/a = /b, 1, 2) AS /c")] * 40, TYPES["json"])
+    ones, twos = b",".join([b"1"] * 6_000), b",".join([b"2"] * 6_000)
     assert stage.apply(b'{"a":[%s],"b":[%s]}' % (ones, twos)) is None
     assert (stage.unreadable, stage.exhausted) == (0, 1)
     assert stage.apply(b'{"a":[1],"b":[2]}') == b'{"a":[1],"b":[2],"c":2}'

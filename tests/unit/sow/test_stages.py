@@ -113,6 +113,18 @@ def test_set_current_reaches_fields_above_and_below() -> None:
     assert enriched(left_out, {"x": 1}) == {"x": 1, "above": 1}
 
 
+def test_set_current_is_seen_through_subscripts() -> None:
+    """expressions.md §9: a single value is also its own first element."""
+    assert enriched(("7 AS /a/b HINT SET_CURRENT", "/a[0]/b AS /r"), {"a": {"b": 1}}) == {"a": {"b": 7}, "r": 7}
+
+
+def test_a_container_has_no_value() -> None:
+    """expressions.md §11: so it is NULL, and left out if it is optional."""
+    assert enriched("/o AS /c HINT OPTIONAL", {"o": {"x": 1}, "c": 2}) == {"o": {"x": 1}}
+    fields = ("/o AS /c HINT SET_CURRENT", "IF(/c IS NULL, 'null', 'value') AS /r")
+    assert enriched(fields, {"o": {"x": 1}}) == {"o": {"x": 1}, "c": None, "r": "null"}
+
+
 def test_set_current_replaces_an_array() -> None:
     fields = ("9 AS /a HINT SET_CURRENT", "IF(/a = 2, 'old', 'new') AS /r")
     assert enriched(fields, {"a": [1, 2, 3]}) == {"a": 9, "r": "new"}

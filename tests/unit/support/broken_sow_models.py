@@ -15,17 +15,25 @@ class Broken(NamedTuple):
 
 
 BROKEN = (
+    Broken("sow_conflation", "self._began_s.setdefault(event.key, time_s)", "self._began_s[event.key] = time_s"),
+    Broken("sow_conflation", "self._held.setdefault(event.key, []).append(event)", "self._held[event.key] = [event]"),
+    Broken("sow_conflation", "self._known.pop(key, None)", "self._known.pop(key, last.body)"),
+    Broken("sow_conflation", "Event(key, known, last.reason)", "Event(key, last.body, last.reason)"),
+    Broken("sow_conflation", "self._known[key] = body", "self._known.setdefault(key, body)"),
+    Broken("sow_conflation", "self._known[key] = row.body", "self._known[key] = body"),
+    Broken("sow_conflation", "<= now_s", "< now_s"),
+    Broken("sow_conflation", "row.body for row in rows(view, model.state())", "row.body for row in ()"),
     Broken(
         "sow_documents",
-        "return merged\n\n\ndef _merged",
-        "return _merged(stored, delta)\n\n\ndef _merged",
+        "return merged\n\n\ndef laid_over",
+        "return laid_over(stored, delta)\n\n\ndef laid_over",
     ),
     Broken("sow_documents", "without_nulls(delta) or {}", "delta"),
-    Broken("sow_documents", "_merged(before, value) if merges else value", "value"),
+    Broken("sow_documents", "laid_over(before, value) if merges else value", "value"),
     Broken("sow_documents", "for name in old if name not in new", "for name in ()"),
-    Broken("sow_documents", "elif before != after", "elif plain(before) != plain(after)"),
+    Broken("sow_documents", "elif before != after and", "elif plain(before) != plain(after) and"),
     Broken("sow_documents", "changed = without(changed, path)", "pass"),
-    Broken("sow_documents", "if value_at(new, path) is not None:", "if False:"),
+    Broken("sow_documents", "if has_field(new, path):", "if False:"),
     Broken(
         "sow_documents",
         'rules.setdefault(path_of(match[2]), match[1] == "+")',

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from tests import support
-from tests.support.sow_examples import EXAMPLES, Example
+from tests.support.sow_conflation_examples import EXAMPLES
+from tests.support.sow_examples import Example
 from tests.unit.support.broken_sow_models import BROKEN, Broken
 
-MODULES = ("sow_documents", "sow_model", "sow_views", "sow_examples")
+MODULES = (
+    *("sow_documents", "sow_model", "sow_views", "sow_conflation"),
+    *("sow_examples", "sow_conflation_examples"),
+)
 """In the order of their imports."""
 
 
