@@ -188,5 +188,6 @@ def test_sow_13_17_18_random_changes(peers: Peers, sow_server: ServerProcess, to
         if number % 10 == 9:
             world.resubscribe()
         world.step()
+    world.publisher.flush()  # before another test deletes all records
     for client, _ in world.clients:
         client.expect_silence()
