@@ -267,6 +267,11 @@ class CoreStates:
         )
         return LogDirectory(*first, resolve, more)
 
+    @property
+    def last_txid(self) -> int:
+        """The highest transaction id of a change. That of a topic that is not recorded may be in no log."""
+        return max((topic.sow.state.table.counters()["last_txid"] for topic in self._topics), default=0)
+
     def _live(self) -> int:
         return sum(topic.sow.state.table.live for topic in self._topics)
 

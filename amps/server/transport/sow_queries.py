@@ -60,14 +60,20 @@ class Target:
         """The topics whose records are read, by their numbers in slots; None: records of that topic are left out. To be
         called after the watermarks of the snapshot were read. Raises CommandFailure.
         """
-        kind = self.config.message_type
+        kind, states = self.config.message_type, worker.feeds.states
         if self.predicate is None:
             return [worker.topics.entry(self.name, kind)]
         try:
-            names = worker.feeds.states.logical_names(self.config.number)
+            names = states.logical_topics(self.config.number)
         except (OSError, ValueError) as problem:
             raise CommandFailure("invalid topic", f"{FILE_UNREADABLE}: {problem}") from problem
-        return [worker.topics.entry(name, kind) if self.predicate(name) else None for name in names]
+        # Another configuration may have kept a topic here that has a definition of its own now.
+        return [
+            worker.topics.entry(name, kind)
+            if self.predicate(name) and states.names.find(name, kind) is self.config
+            else None
+            for name in names
+        ]
 
 
 @dataclass(slots=True)
@@ -524,7 +530,7 @@ class SowQuery:
             connection,
             self._worker,
             self._header,
-            in_result=True,
+            connection.acknowledge_in_result,
             **self._ids,
             topic_matches=sum(scan.compared for scan in self._done) + (queues.compared if queues else 0),
             matches=sum(scan.matched for scan in self._done)
@@ -537,7 +543,7 @@ class SowQuery:
         return {**self._sub_id, "query_id": self._header.get("query_id")}
 
     def _acknowledge(self, kind: str) -> None:
-        self._connection.acknowledge(kind, self._header.get("cmd_id"), in_result=True, **self._ids)
+        self._connection.acknowledge_in_result(kind, self._header.get("cmd_id"), **self._ids)
 
     # --- all of it --------------------------------------------------------------------------------------------
 

@@ -478,7 +478,9 @@ class Subscribing:
             elif subscription.bookmark is not None:
                 connection.acknowledge("completed", command_id, **sub_id, bookmark=format_bookmark(0, 0))
         if text_of(header, "cmd") == "delta_subscribe":
-            tell_counts(connection, worker, header, **sub_id, **NOTHING_QUERIED)
+            tell_counts(
+                connection, worker, header, connection.acknowledge, **sub_id, **NOTHING_QUERIED
+            )
 
     def _log(self, header: Header, subscription: Subscription) -> None:
         self._worker.log.log(
