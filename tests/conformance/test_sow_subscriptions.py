@@ -175,14 +175,14 @@ def test_sow_46_no_acknowledged_change_is_lost_by_a_death(
     for client in readers:
         client.send({"c": "sow_and_subscribe", "t": "orders", "cid": "1", "sub_id": "s", "bs": 1})
         assert client.receive()["c"] == "group_begin"
-    before = server.pids()
+    before = [server.core_pid(), *server.transport_pids()]
     if killed == "core":
         server.kill_core()
         server.wait_for_new_tree(before)
     elif killed == "transports":
         for number in range(2):
             server.kill_transport(number)
-        server.log.wait_for("00-0015")
+        server.log.wait_for("01-0001", "transport", count=4)
     else:
         server.kill_all()
         server.start()
