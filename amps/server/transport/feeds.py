@@ -347,8 +347,8 @@ class Feeds:
     # --- subscriptions ----------------------------------------------------------------------------------------
 
     def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> int:
-        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered. Returns
-        the transaction id from which on it gets messages.
+        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered.
+        Returns the transaction id from which on it gets messages.
         """
 
         def enter() -> None:

@@ -213,7 +213,7 @@ class Session(ABC):
             self.output.append(frames)
 
     # The result of a query goes out in front of all other output, which is *held* meanwhile: `results` is the output of
-    # the result, None while there is none. `writable` is False while output is held, so that nothing reads ahead for it.
+    # the result, None while there is none. `writable` is False while output is held, so that nothing reads ahead.
 
     @abstractmethod
     def begin_result(self) -> None:
@@ -365,8 +365,9 @@ class Subscription:
     subscription. `messages_max`: the largest number of messages (header `top_n`). `completions`: `completed`
     acknowledgements that are due, in the order of the log: log position and command id. `queues`: the queues whose
     messages it gets, in addition to those of its place. `queue_number`: its number in the core; None: it never had
-    queues. `queried`: it began with a query, which returned what matched then. `number`: its number in the administration interface, the same through all replacements. `options_text`:
-    those of its options that describe it.
+    queues. `queried`: it began with a query, which returned what matched then. `number`: its number
+    in the administration interface, the same through all replacements. `options_text`: those of its options that
+    describe it.
     """
 
     connection: Session

@@ -1,9 +1,9 @@
 """Queries of SOW topics, alone and with a subscription (sow.md §§8, 10, 11; protocol.md §9).
 
 A query returns a *snapshot*: the state before one transaction id, whatever changes meanwhile. Its result goes out in
-front of all other output of the connection, which is held until the result is complete (session.py). So the result has a
-place in the order of the client's messages: a subscription that begins with it is entered in the live feed at the very
-transaction id of the snapshot, and its messages follow the result.
+front of all other output of the connection, which is held until the result is complete (session.py). So the result has
+a place in the order of the client's messages: a subscription that begins with it is entered in the live feed at the
+very transaction id of the snapshot, and its messages follow the result.
 
 Several topics are read in the order of the configuration; queues that the same expression matches come after them
 (queue_queries.py). With an order, the records are found and sorted first: until then the query can fail. Without an
@@ -60,14 +60,20 @@ class Target:
         """The topics whose records are read, by their numbers in slots; None: records of that topic are left out. To be
         called after the watermarks of the snapshot were read. Raises CommandFailure.
         """
-        kind = self.config.message_type
+        kind, states = self.config.message_type, worker.feeds.states
         if self.predicate is None:
             return [worker.topics.entry(self.name, kind)]
         try:
-            names = worker.feeds.states.logical_names(self.config.number)
+            names = states.logical_topics(self.config.number)
         except (OSError, ValueError) as problem:
             raise CommandFailure("invalid topic", f"{FILE_UNREADABLE}: {problem}") from problem
-        return [worker.topics.entry(name, kind) if self.predicate(name) else None for name in names]
+        # Another configuration may have kept a topic here that has a definition of its own now.
+        return [
+            worker.topics.entry(name, kind)
+            if self.predicate(name) and states.names.find(name, kind) is self.config
+            else None
+            for name in names
+        ]
 
 
 @dataclass(slots=True)
@@ -207,7 +213,7 @@ class SowQuery:
         self._too_large = False
         self.cancelled = False
         self._before: Subscription | None = None
-        self._left: list[tuple[bytes, StateScan]] = []  # records that leave a subscription; what their messages begin with
+        self._left: list[tuple[bytes, StateScan]] = []  # records that left: the beginning of their messages
         self._left_frames: ResultFrames | None = None
         self._ended = False
         self.sub_id: str | None = None
@@ -222,8 +228,7 @@ class SowQuery:
         self.cancelled = True
 
     def replaces(self, existing: Subscription) -> None:
-        """The subscription of the query replaces one: records that matched that one are not returned again (sow.md §1.2).
-        """
+        """The subscription of the query replaces one, whose records are not returned again (sow.md §1.2)."""
         if existing.queried:
             self._before = copy.copy(existing)
 
@@ -549,8 +554,8 @@ class SowQuery:
         sub_id: str | None = None,
         past: MomentSearch | None = None,
     ) -> None:
-        """Send the result for the snapshot at a transaction id, as part of a command; see `begin`. The connection's result
-        has begun; the caller ends it. Raises CommandFailure.
+        """Send the result for the snapshot at a transaction id, as part of a command; see `begin`. The connection's
+        result has begun; the caller ends it. Raises CommandFailure.
         """
         connection, scans = self._connection, self._worker.scans
         name = self._query_id or sub_id or ""

@@ -24,8 +24,8 @@ subscription is to the underlying topics of the queues. A query that comes with 
 returns the messages waiting before the subscription is given any; then the subscription begins as any other (§22,
 D-18). Pages (`top_n`, `skip_n`) apply to the query only.
 
-Any other query that comes with a subscription is answered for the transaction id at which the subscription is entered in
-the live feed, so that each change is either in the result or delivered after it (sow_queries.py). The subscription's
+Any other query that comes with a subscription is answered for the transaction id at which the subscription is entered
+in the live feed, so that each change is either in the result or delivered after it (sow_queries.py). The subscription's
 messages are held until the result is complete. A replacement asks again: it returns the records that the subscription
 did not cover before.
 """
@@ -184,8 +184,7 @@ class Subscribing:
     async def _carry_out_with_state(
         self, command: Command, subscription: Subscription, start: BookmarkRange | None, query: SowQuery
     ) -> None:
-        """Make the subscription, and answer the query for the moment at which it begins. Its messages follow the result.
-        """
+        """Make the subscription, and answer the query for the moment at which it begins. Its messages follow."""
         connection, worker = self._connection, self._worker
         feeds = worker.feeds
         await self._compile_filter(command, subscription)
@@ -416,8 +415,8 @@ class Subscribing:
         completes: bool,
         snapshot: Snapshot | None,
     ) -> Replay | None:
-        """Enter the subscription at this point of the order of the instance, and set a snapshot to it. Return a replay to
-        be started, or None. Raises CommandFailure, LogDamaged.
+        """Enter the subscription at this point of the order of the instance, and set a snapshot to it. Return a replay
+        to be started, or None. Raises CommandFailure, LogDamaged.
         """
 
         def at(enter: Callable[..., int], *arguments: object) -> Callable[[Callable[..., None]], None]:
