@@ -355,7 +355,7 @@ cdef inline uint8_t* write_sow_key(uint8_t* at, const RecordHeader* record) noex
     """Write the key of a record: what its publisher provided, or the number (sow.md §3). Records without a key have none.
     """
     cdef const RecordState* state = record_state(record)
-    if state == NULL:
+    if state == NULL or state.key == 0:
         return at
     memcpy(at, b',"k":"', 6)
     at += 6
