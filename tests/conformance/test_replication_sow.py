@@ -140,8 +140,8 @@ def test_a_deletion_passes_an_instance_that_has_no_such_record(group: Instances,
 
 
 def test_replication_34_a_record_expires_at_the_same_time_everywhere(group: Instances, unique: str) -> None:
-    """replication.md §26, 34, sow.md §5: the time of the first instance counts; a link that was down changes nothing, and
-    the topic's own lifetime of B has no effect on messages without one.
+    """replication.md §26, 34, sow.md §5: the time of the first instance counts. A link that was down changes nothing,
+    and the topic's own lifetime of B has no effect on messages without one.
     """
     group.add("A", [To("B", sync=False)], xml=sow_xml(topic_xml("t", "/id", Expiration="enabled")))
     group.add("B", [To("A", sync=False, dial=False)], xml=sow_xml(topic_xml("t", "/id", Expiration="1s")))

@@ -1,4 +1,4 @@
-"""Sink flows of replication and SOW topics: keys of messages, and deletions (sow.md §3, §4; replication.md §26, 30, 32)."""
+"""Sink flows of replication and SOW topics: keys, and deletions (sow.md §3, §4; replication.md §26, 30 and 32)."""
 
 import struct
 from dataclasses import dataclass
