@@ -217,7 +217,6 @@ cdef class ResultFrames:
     cdef int finish_frame(self) except -1:
         """Write the header of the frame, and send it."""
         cdef ByteBuffer frame = self.frame
-        cdef uint64_t body = frame.length - self.head_room
         cdef uint64_t prefix = PyBytes_GET_SIZE(self.beginning)
         cdef uint8_t[160] numbers          # HEADER_EXTRA_BYTES
         cdef uint8_t* at = &numbers[0]
@@ -238,9 +237,6 @@ cdef class ResultFrames:
         memcpy(at, b',"gseq":', 8)
         at += 8
         at += decimal_digits_write(at, self.frames)
-        memcpy(at, b',"l":', 5)
-        at += 5
-        at += decimal_digits_write(at, body)
         at[0] = c'}'
         at += 1
         start = frame.data + self.head_room - (at - &numbers[0])

@@ -92,8 +92,7 @@ class Feeds:
         members = SubscriptionSet(
             topics, evaluations, combine=True, live=True, holds=self._expect_due, states=self.states
         )
-        floor = self.states.floor if config.sow_topics else None
-        self._live = LiveFeed(members, core, schedule, flush, floor)
+        self._live = LiveFeed(members, core, schedule, flush)
         self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
         self._at_watermark: list[tuple[Replay, int]] = []
