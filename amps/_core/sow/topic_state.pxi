@@ -437,8 +437,8 @@ cdef class TopicState:
             number = self.table.find(keys[at].key)
             if number != NO_KEY_SLOT:
                 slot = &self.table.slots[number]
-                if slot.state == KEY_LIVE and slot.txid < record.txid:
-                    self.remove(keys[at].key, record, True)
+                if slot.state == KEY_LIVE and slot.txid < record.txid and self.remove(keys[at].key, record, True):
+                    self.table.header.delete_count -= 1  # it is counted since the start
         return 0
 
 

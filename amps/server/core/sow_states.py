@@ -42,7 +42,7 @@ from amps.server.core.sow_chains import TopicChains
 from amps.server.core.sow_value_files import TopicFile, set_aside
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.shared.sow_shaping import enrichment_stage, key_maker, logical_key_maker
+from amps.server.shared.sow_shaping import enrichment_stage, instance_context, key_maker, logical_key_maker
 from amps.server.shared.sow_topics import (
     LogicalNames,
     documents_of,
@@ -194,7 +194,7 @@ class CoreStates:
             state,
             gives_keys(config),
             documents_of(kind),
-            enrichment_stage(config, kind, self._config.functions),
+            enrichment_stage(config, kind, self._config.functions, instance_context(self._config)),
             None if chains is None else chains.key,
             config.slab_size_bytes - SLAB_OVERHEAD_BYTES,
         )

@@ -310,6 +310,8 @@ class SowQuery:
         self._scans.reverse()
         if before is not None and terms.options.oof:
             self._find_left(before, known, filters)
+        for number in {target.config.number for target in terms.targets}:
+            worker.runtime.sow_statistics.count_query(worker.index, number)
         if terms.queues:
             self._queues = _QueueRows(
                 self, worker.queues.filters, terms.queues, filter_, keys=terms.queue_keys
