@@ -357,6 +357,8 @@ class Feeds:
             then()
 
         view = self._core.view
+        if self._live.tailer is None:
+            self._live.hold()
         view.read()
         txid = int(view.next_txid)
         if self._live.tailer is None:

@@ -23,7 +23,7 @@ from typing import Any
 from amps._core.delivery.results import SCAN_DONE, SCAN_FULL, SCAN_MISSING, SCAN_MORE, ResultFrames, StateScan
 from amps._core.expressions.machine import Filter, FilterSet
 from amps._core.queues.sender import QueueSearch
-from amps._core.values.documents import Documents
+
 from amps._core.wire.framing import build_header
 from amps._core.wire.topics import TopicEntry
 from amps.config.model_sow import SowTopicConfig
@@ -84,6 +84,14 @@ def targets_of(
     return found
 
 
+def check_select(worker: WorkerContext, message_type: str, options: Options) -> None:
+    """Refuse a select list on messages that cannot be sent in part (sow.md §18). Raises CommandFailure."""
+    if options.select is not None and worker.feeds.documents_of(message_type) is None:
+        raise CommandFailure(
+            "invalid options", f"select: messages of type {message_type} are sent as a whole only"
+        )
+
+
 def _keys_of(header: Header, entry: TopicEntry) -> list[int] | None:
     """The keys in the header `sow_keys`, of a topic. Words that cannot be a key match no record."""
     texts = text_of(header, "sow_keys")
@@ -107,6 +115,7 @@ def terms_of(
     options: Options,
 ) -> Terms:
     """Check the headers of a query. Raises CommandFailure."""
+    check_select(worker, connection.message_type, options)
     order = parse_order(text_of(header, "orderby"))
     skip, limit = page_of(header)
     names = worker.queues.names
@@ -196,14 +205,14 @@ class SowQuery:
         self._txid = txid
         assert connection.results is not None
         limit = min(terms.limit, ROWS_ALL)
-        documents = self._documents()
+        documents = worker.feeds.documents_of(connection.message_type)
         self._frames = ResultFrames(
             connection.results,
             self._header.get("batch_size") or 1,
             not terms.options.no_sowkey,
             terms.options.timestamp,
             documents,
-            None if documents is None else terms.options.select,
+            terms.options.select,
             skip_count=terms.skip,
             row_limit=limit,
         )
@@ -242,13 +251,6 @@ class SowQuery:
                 worker.runtime.queue_statistics.count_query(worker.index, queue)
             self._queues.begin(worker.core.view.journal_written)
 
-    def _documents(self) -> Documents | None:
-        """What reduces messages to the selected fields; None: the type of the messages has no fields to select."""
-        for target in self.terms.targets:
-            if target.entry.sow is not None:
-                return target.entry.sow.documents
-        return None
-
     def _alone(self, filter_: Filter | None) -> FilterSet | None:
         if filter_ is None:
             return None
@@ -264,8 +266,8 @@ class SowQuery:
             1,
             not self.terms.options.no_sowkey,
             self.terms.options.timestamp,
-            self._documents(),
-            self.terms.options.select if self._documents() is not None else None,
+            worker.feeds.documents_of(connection.message_type),
+            self.terms.options.select,
             apart=True,
         )
         names = {target.entry.name for target in self.terms.targets}

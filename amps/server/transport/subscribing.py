@@ -68,7 +68,7 @@ from amps.server.transport.options import (
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.session import Place, Session, Subscription
-from amps.server.transport.sow_queries import SowQuery, terms_of
+from amps.server.transport.sow_queries import SowQuery, check_select, terms_of
 from amps.server.transport.sow_state import Snapshot
 from amps.server.transport.start_search import StartSearch
 
@@ -392,10 +392,7 @@ class Subscribing:
     def _check_state_options(self, topic: str, options: Options, literal: bool) -> None:
         """Check options whose meaning depends on the SOW topics that a topic stands for. Raises CommandFailure."""
         feeds, message_type = self._worker.feeds, self._connection.message_type
-        if options.select is not None and feeds.documents_of(message_type) is None:
-            raise CommandFailure(
-                "invalid options", f"select: messages of type {message_type} are sent as a whole only"
-            )
+        check_select(self._worker, message_type, options)
         if options.conflating is None:
             return
         topics = feeds.states.names.matching(topic, message_type, regex_allowed=not literal)
