@@ -89,6 +89,11 @@ cdef class Group:
             followers[number] = follower
         self.followers = followers or None
 
+    @property
+    def is_followed(self):
+        """Whether a topic has a follower."""
+        return self.followers is not None
+
     def forget(self):
         """Drop all routes, when the group has no subscriptions left."""
         self.routes = []

@@ -340,7 +340,7 @@ cdef class TopicPages(StateFollower):
         cdef KeySlot slot
         if node == NULL:
             return NULL
-        if node.txid == self.record.txid and self.record.payload_length and not is_removal(self.record):
+        if node.txid == self.record.txid:
             found = self.record
         elif node.place:
             found = self.read(node.place)

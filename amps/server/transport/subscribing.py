@@ -65,6 +65,8 @@ from amps.server.transport.options import (
     parse_options,
     tokenize,
 )
+from amps.server.transport.page_queries import TERMS as RESULT_TERMS
+from amps.server.transport.page_queries import PageQuery, carry_out_page, check_page
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.session import Place, Session, Subscription
@@ -116,13 +118,18 @@ class Subscribing:
                 query = make_query(connection, worker, header, subscription.queues, options)
             else:
                 terms = terms_of(connection, worker, header, topics, subscription.queues, options)
-                if terms.skip or "skip_n" in tokenize(text, command):
-                    raise not_supported_yet("paginated subscriptions")
-                query = SowQuery(connection, worker, header, terms)
+                existing = connection.subscriptions.get(subscription.sub_id)
+                given = frozenset(name for name in RESULT_TERMS if name in tokenize(text, command) or name in header)
+                check_page(existing, subscription, terms, given, header)
+                subscription.result_terms = given
+                make = PageQuery if "skip_n" in given else SowQuery
+                query = make(connection, worker, header, terms)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
         carried_out = Command(connection, worker, header)
-        if isinstance(query, SowQuery):
+        if isinstance(query, PageQuery):
+            carried_out.run(self._carry_out_page(carried_out, subscription, query))
+        elif isinstance(query, SowQuery):
             carried_out.run(self._carry_out_with_state(carried_out, subscription, start, query))
         else:
             carried_out.run(self._carry_out(carried_out, wanted, subscription, start, query))
@@ -180,6 +187,11 @@ class Subscribing:
         subscription.filter = await command.filter(text)
         if subscription.options.oof and not subscription.filter.deterministic:
             raise CommandFailure("bad filter", "with oof, it may not depend on the time of its evaluation")
+
+    async def _carry_out_page(self, command: Command, subscription: Subscription, query: PageQuery) -> None:
+        await self._compile_filter(command, subscription)
+        await carry_out_page(command, self._worker, self._connection, subscription, query)
+        self._log(command.header, subscription)
 
     async def _carry_out_with_state(
         self, command: Command, subscription: Subscription, start: BookmarkRange | None, query: SowQuery
