@@ -13,11 +13,12 @@ from functools import partial
 from amps._core.delivery.results import StateScan
 from amps._core.expressions.machine import Filter
 from amps._core.wire.framing import build_header
-from amps.server.transport.answering import Header
+from amps.server.transport.answering import Header, text_of
 from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.feeds import Feeds
+from amps.server.transport.options import tokenize
 from amps.server.transport.ordering import HELD_BYTES_MAX, ROW_BYTES, ResultTooLarge, Row
 from amps.server.transport.pages import PageTerms, SubscribedPage, refuse_too_large
 from amps.server.transport.queue_queries import ROWS_ALL
@@ -96,23 +97,32 @@ class PageQuery(SowQuery):
         return self._readers[0].table.live, self._match_count
 
 
-def check_page(
-    existing: Subscription | None, subscription: Subscription, terms: Terms, given: frozenset[str], header: Header
-) -> None:
-    """Check a paginated subscription, and any other one that replaces it. `given`: which of TERMS the command has.
-    Raises CommandFailure.
-    """
-    if existing is not None and existing.queried:
-        missing = sorted(existing.result_terms - given)
-        if missing:
-            raise CommandFailure("invalid options", f"a replacement needs {', '.join(missing)} again")
-    is_page = "skip_n" in given
-    if existing is not None and (existing.page is not None) != is_page:
-        raise CommandFailure("invalid options", "replace does not make a subscription paginated: subscribe anew")
-    if not is_page:
+def terms_given(header: Header, text: str) -> frozenset[str]:
+    """Which of TERMS a command has. `text`: its options. Raises CommandFailure."""
+    command = text_of(header, "cmd")
+    if not command.startswith("sow_and"):
+        return frozenset()
+    found = tokenize(text, command)
+    return frozenset(name for name in TERMS if name in found or text_of(header, name))
+
+
+def check_replacement(existing: Subscription | None, subscription: Subscription) -> None:
+    """Check what a subscription must have again that replaces one (sow.md §1.2). Raises CommandFailure."""
+    if existing is None or existing.queues:
         return
-    if existing is not None and existing.topic != subscription.topic:
+    missing = sorted(existing.result_terms - subscription.result_terms)
+    if missing:
+        raise CommandFailure("invalid options", f"a replacement needs {', '.join(missing)} again")
+    if existing.page is None and subscription.is_paginated:
+        raise CommandFailure("invalid options", "replace does not make a subscription paginated: subscribe anew")
+    if existing.page is not None and existing.topic != subscription.topic:
         raise CommandFailure("invalid topic", "a paginated subscription keeps its topic: subscribe anew")
+
+
+def check_page(subscription: Subscription, terms: Terms, header: Header) -> None:
+    """Check the terms of a subscription, if it is a paginated one. Raises CommandFailure."""
+    if not subscription.is_paginated:
+        return
     if subscription.predicate is not None:
         raise CommandFailure("invalid topic", "a page is of one topic, not of an expression")
     if len(terms.targets) != 1 or terms.queues or subscription.bookmark is not None:

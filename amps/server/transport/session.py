@@ -454,6 +454,11 @@ class Subscription:
         return entry.sow is not None and set(conflating.paths) == set(entry.sow.keys.fields.paths)
 
     @property
+    def is_paginated(self) -> bool:
+        """Whether only the records on its page exist for it."""
+        return "skip_n" in self.result_terms and not self.queues
+
+    @property
     def may_pause(self) -> bool:
         """Whether it can be paused: it has a bookmark, and gets messages only when they are durable."""
         return self.bookmark is not None and not self.options.live

@@ -22,7 +22,7 @@ A topic that stands for queues makes the subscription one to these queues, unles
 is announced to the core, whose answer contains how many messages may be unacknowledged. With a bookmark, the
 subscription is to the underlying topics of the queues. A query that comes with the subscription is answered first, and
 returns the messages waiting before the subscription is given any; then the subscription begins as any other (§22,
-D-18). Pages (`top_n`, `skip_n`) apply to the query only.
+D-18). Pages (`top_n`, `skip_n`) of queues apply to the query only; those of a SOW topic are in page_queries.py.
 
 Any other query that comes with a subscription is answered for the transaction id at which the subscription is entered in
 the live feed, so that each change is either in the result or delivered after it (sow_queries.py). The subscription's
@@ -65,8 +65,13 @@ from amps.server.transport.options import (
     parse_options,
     tokenize,
 )
-from amps.server.transport.page_queries import TERMS as RESULT_TERMS
-from amps.server.transport.page_queries import PageQuery, carry_out_page, check_page
+from amps.server.transport.page_queries import (
+    PageQuery,
+    carry_out_page,
+    check_page,
+    check_replacement,
+    terms_given,
+)
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.session import Place, Session, Subscription
@@ -110,6 +115,8 @@ class Subscribing:
             return
         wanted = wanted_acks(header)
         subscription, start = self._checked_subscription(header, command, options, text, wanted)
+        subscription.result_terms = terms_given(header, text)
+        check_replacement(connection.subscriptions.get(subscription.sub_id), subscription)
         query: QueueQuery | SowQuery | None = None
         if command.startswith("sow_and"):
             subscription.queried = True
@@ -118,11 +125,8 @@ class Subscribing:
                 query = make_query(connection, worker, header, subscription.queues, options)
             else:
                 terms = terms_of(connection, worker, header, topics, subscription.queues, options)
-                existing = connection.subscriptions.get(subscription.sub_id)
-                given = frozenset(name for name in RESULT_TERMS if name in tokenize(text, command) or name in header)
-                check_page(existing, subscription, terms, given, header)
-                subscription.result_terms = given
-                make = PageQuery if "skip_n" in given else SowQuery
+                check_page(subscription, terms, header)
+                make = PageQuery if subscription.is_paginated else SowQuery
                 query = make(connection, worker, header, terms)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
