@@ -14,22 +14,17 @@ between turns. The housekeeping thread then syncs the files, and only after that
 import fcntl
 import mmap
 import os
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgpack
-
-from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, checksum
+from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory
 from amps._core.sequencer.sequencer import CarryOver, Sequencer, SowTopic, replay_states
 from amps._core.shm.memory import NO_JOURNAL
 from amps._core.sow.shaping import KeyMaker
 from amps._core.sow.table import (
     VALUE_FILE_HEADER_BYTES,
-    VALUE_FILE_MAGIC,
-    VALUE_FILE_VERSION,
     JournalPlaces,
     KeyTable,
     TopicState,
@@ -42,6 +37,16 @@ from amps.config.model_sow import SLAB_OVERHEAD_BYTES, SowTopicConfig
 from amps.config.sow_topics import SowTopics
 from amps.journal.files import JournalHeader
 from amps.journal.names import reading_places
+from amps.journal.value_file import (
+    NEVER,
+    LogPlace,
+    ValueFileHeader,
+    ValueFileUnusable,
+    check_identity,
+    read_begin,
+    write_begin,
+    write_log_place,
+)
 from amps.messages import make_message_types
 from amps.server.core.older import RecoveryRefused
 from amps.server.eventlog import EventLog
@@ -63,11 +68,6 @@ CARRIED_SLOTS_PER_TURN = 1024
 CARRY_AGAIN_S = 10.0
 PROGRESS_INTERVAL_S = 5.0
 Member = tuple[SowTopic, int, KeyMaker]
-_HEADER = struct.Struct("<8sIIQII")  # magic, version, header checksum, slab size, definition, length of the texts
-
-
-class ValueFileUnusable(Exception):
-    """A value file that is damaged, or belongs to another topic or definition; the text has the reason."""
 
 
 @dataclass
@@ -99,6 +99,10 @@ class CoreStates:
             ]
         self._topics = [self._make(topic) for topic in config.sow_topics]
         self._carry: CarryOver | None = None
+        self._beginning: JournalHeader | None = None
+        """With that journal the log shall begin; the value files do not say so yet."""
+        self._noted_txid = 0
+        """The value files say that the past before it cannot be read."""
         self._carry_again_s = 0.0
         self._copied = 0
         """Log position from which on all values are in the value files; the files are not synced yet."""
@@ -149,18 +153,17 @@ class CoreStates:
             ) from None
         kind = self._types[config.message_type]
         maker = key_maker(config, kind)
-        definition = maker.definition
-        header = _header(config, definition)
+        header = ValueFileHeader(config.name, config.message_type, config.slab_size_bytes, maker.definition)
         used_file = os.fstat(descriptor).st_size >= VALUE_FILE_HEADER_BYTES
         if used_file:
             try:
-                _check_header(os.pread(descriptor, VALUE_FILE_HEADER_BYTES, 0), header)
+                check_identity(os.pread(descriptor, VALUE_FILE_HEADER_BYTES, 0), header)
             except ValueFileUnusable as problem:
                 descriptor, aside = _set_aside(path, descriptor)
                 self._log.log("32-0002", text=f"{path} is not used: {problem}; it was renamed to {aside.name}")
                 used_file = False
         if not used_file:
-            os.pwrite(descriptor, header, 0)
+            os.pwrite(descriptor, header.to_bytes().ljust(VALUE_FILE_HEADER_BYTES, b"\0"), 0)
         values = ValueFile(
             descriptor,
             config.slab_size_bytes,
@@ -198,10 +201,9 @@ class CoreStates:
                 topic.sow.state.take_file(size)
             if journals and any(self._recorded):
                 self._replay(journals, limit)
-                for topic in self._topics:
-                    topic.sow.state.begin_carrying(journals[0].first_txid)
-                    topic.sow.state.end_carrying(journals[0].start_position)
                 self._carried = self._copied = journals[0].start_position
+            for topic in self._topics:
+                self._begin(topic, journals)
         except (LogDamaged, ValueError) as problem:
             raise RecoveryRefused(
                 f"the SOW topics cannot be rebuilt from the log: {problem}; run 'amps journal verify'"
@@ -212,6 +214,31 @@ class CoreStates:
                 f"{self._runtime.directory.path.parent}, see AMPS_RUNTIME_DIRECTORY"
             ) from problem
         self._log.log("32-0001", text=f"{self._live():,} values in SOW topics, {time.monotonic() - began_s:.1f} s")
+
+    def _begin(self, topic: _Topic, journals: Sequence[JournalHeader]) -> None:
+        """Let the past be read from where it is known on, and note it in the value file. Raises OSError."""
+        state = topic.sow.state
+        before = read_begin(os.pread(topic.descriptor, VALUE_FILE_HEADER_BYTES, 0))
+        begin = NEVER
+        place = None
+        if self._recorded[topic.config.number]:
+            # A topic that was not recorded until now has no past.
+            begin = state.table.counters()["last_txid"] + 1 if before == NEVER else before
+            if journals:
+                begin = max(begin, journals[0].first_txid)
+                state.end_carrying(journals[0].start_position)
+            state.begin_carrying(begin)
+            settings = self._config.transaction_log
+            assert settings is not None
+            archive = settings.journal_archive_directory
+            place = LogPlace(
+                self._config.name,
+                settings.journal_directory.absolute(),
+                None if archive is None else archive.absolute(),
+            )
+        if begin != before:
+            write_begin(topic.descriptor, begin)
+        write_log_place(topic.descriptor, place)
 
     def _replay(self, journals: Sequence[JournalHeader], limit: int) -> None:
         """Read the log. Raises LogDamaged, StateMemoryFull."""
@@ -277,6 +304,9 @@ class CoreStates:
             return
         if beginning.start_position <= self._copied or time.monotonic() < self._carry_again_s:
             return
+        if self._noted_txid < beginning.first_txid:
+            self._beginning = beginning  # the housekeeping thread notes it
+            return
         control = self._runtime.control
         directory = self._directory(self.find)
         try:
@@ -313,10 +343,15 @@ class CoreStates:
 
     def due(self) -> bool:
         """A Chore of the housekeeping thread: whether value files must be synced."""
-        return self._carried < self._copied
+        return self._beginning is not None or self._carried < self._copied
 
     def step(self) -> bool:
-        """Sync the value files, so that the journals are not needed any more."""
+        """Note in the value files that values will be carried over, or sync them when that is done."""
+        beginning = self._beginning
+        if beginning is not None:
+            self._note(beginning.first_txid)
+            self._beginning = None
+            return True
         copied = self._copied
         if self._carried >= copied:
             return False
@@ -327,6 +362,18 @@ class CoreStates:
             return False
         self._carried = copied
         return True
+
+    def _note(self, txid: int) -> None:
+        """Note it, so that no reader of files takes values that were carried over for older ones."""
+        try:
+            for topic in self._topics:
+                if self._recorded[topic.config.number]:
+                    write_begin(topic.descriptor, txid)
+            self._sync()
+        except OSError as problem:
+            self._carry_failed(problem)
+            return
+        self._noted_txid = txid
 
     def _sync(self) -> None:
         for topic in self._topics:
@@ -349,35 +396,6 @@ class _KeyFile:
     def make_room(self, offset: int, length: int) -> None:
         """Allocate the pages: a write to a page without memory would end the process. Raises OSError."""
         os.posix_fallocate(self._descriptor, offset, length)
-
-
-def _header(config: SowTopicConfig, definition: int) -> bytes:
-    """The header page of a value file: docs/files.md."""
-    texts: bytes = msgpack.packb([config.name, config.message_type])
-    rest = struct.pack("<QII", config.slab_size_bytes, definition, len(texts)) + texts
-    head = struct.pack("<8sII", VALUE_FILE_MAGIC, VALUE_FILE_VERSION, checksum(rest)) + rest
-    return head.ljust(VALUE_FILE_HEADER_BYTES, b"\0")
-
-
-def _check_header(found: bytes, expected: bytes) -> None:
-    if found == expected:
-        return
-    magic, version, sum_, slab_size, definition, length = _HEADER.unpack_from(found)
-    if magic != VALUE_FILE_MAGIC or length > len(found) - _HEADER.size:
-        raise ValueFileUnusable("it is no value file of a SOW topic")
-    if version != VALUE_FILE_VERSION:
-        raise ValueFileUnusable(f"its format has version {version}, and this server writes {VALUE_FILE_VERSION}")
-    if checksum(found[16 : _HEADER.size + length]) != sum_:
-        raise ValueFileUnusable("the checksum of its header does not match")
-    name, message_type = msgpack.unpackb(found[_HEADER.size : _HEADER.size + length])
-    _, _, _, wanted_size, wanted, wanted_length = _HEADER.unpack_from(expected)
-    wanted_names = msgpack.unpackb(expected[_HEADER.size : _HEADER.size + wanted_length])
-    if [name, message_type] != wanted_names:
-        raise ValueFileUnusable(f"it belongs to topic {name!r} of type {message_type}")
-    if slab_size != wanted_size:
-        raise ValueFileUnusable(f"it was made with a SlabSize of {slab_size} bytes")
-    if definition != wanted:
-        raise ValueFileUnusable("it was made with another Key or KeyDomain")
 
 
 def _set_aside(path: Path, descriptor: int) -> tuple[int, Path]:
