@@ -159,7 +159,7 @@ def test_the_message_that_ends_the_state_must_be_there(core: SowCore) -> None:
 
 def test_a_value_that_moves_while_it_is_read_is_found(core: SowCore) -> None:
     """Compaction moves records, and slabs come into another use."""
-    for id_ in range(20):
+    for id_ in range(19):
         core.publish(UNLOGGED_PREFIX, {"id": id_, "text": "x" * 900})
     state = read_state(None, None, value_file(core, UNLOGGED_PREFIX))
     records = ValueRecords(value_file(core, UNLOGGED_PREFIX))
@@ -170,7 +170,7 @@ def test_a_value_that_moves_while_it_is_read_is_found(core: SowCore) -> None:
         records.record(int(key), int(txid), int(place))
         for key, txid, place in zip(state.keys, state.txids, state.places, strict=True)
     ]
-    assert sum(record is not None for record in found) >= 19
+    assert sum(record is not None for record in found) >= 18
     path = value_file(core, UNLOGGED_PREFIX)
     moved = ValueReader(core.topics[UNLOGGED_PREFIX].descriptor, SLAB_SIZE, lambda: path.stat().st_size)
     moved.look()
