@@ -222,7 +222,7 @@ class _Reading:
         self._publishers: dict[int, bytes] = {}
         self._names, self._numbers = self._chosen_names()
         self._number_of = {name: number for number, name in enumerate(self._names)}
-        self._fold = StateFold(0 if access is None else access.header.definition)
+        self._fold = StateFold() if access is None else StateFold(access.header.definition, access.header.begin_ns)
 
     def _chosen_names(self) -> tuple[list[str], list[int | None]]:
         """The wanted topics, and their numbers by the numbers of the value file."""

@@ -36,16 +36,19 @@ class ValueFileUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ValueFileHeader:
-    """What a value file is. `definition` is that of the topic's keys (`KeyMaker.definition`)."""
+    """What a value file is. `definition` is that of the topic's keys (`KeyMaker.definition`). Records of the log before
+    the UNIX time `begin_ns` do not belong to the topic (sow.md §4, RecoveryPoint).
+    """
 
     topic: str
     message_type: str
     slab_size: int
     definition: int
+    begin_ns: int = 0
 
     def to_bytes(self) -> bytes:
         """The first part of the page. Raises ValueFileUnusable if the names are too long for it."""
-        texts: bytes = msgpack.packb([self.topic, self.message_type])
+        texts: bytes = msgpack.packb([self.topic, self.message_type, self.begin_ns])
         if len(texts) > IDENTITY_BYTES - _IDENTITY.size:
             raise ValueFileUnusable(f"the name of the topic is longer than {IDENTITY_BYTES - _IDENTITY.size} bytes")
         rest = struct.pack("<QII", self.slab_size, self.definition, len(texts)) + texts
@@ -71,12 +74,15 @@ def read_identity(page: bytes) -> ValueFileHeader:
         raise ValueFileUnusable(f"its format has version {version}, and this server writes {VALUE_FILE_VERSION}")
     if length > IDENTITY_BYTES - _IDENTITY.size or checksum(page[16 : _IDENTITY.size + length]) != sum_:
         raise ValueFileUnusable("the checksum of its header does not match")
-    topic, message_type = msgpack.unpackb(page[_IDENTITY.size : _IDENTITY.size + length])
-    return ValueFileHeader(topic, message_type, slab_size, definition)
+    topic, message_type, begin_ns = msgpack.unpackb(page[_IDENTITY.size : _IDENTITY.size + length])
+    return ValueFileHeader(topic, message_type, slab_size, definition, begin_ns)
 
 
-def check_identity(page: bytes, expected: ValueFileHeader) -> None:
-    """Raise ValueFileUnusable unless the file is the expected one."""
+def check_identity(page: bytes, expected: ValueFileHeader) -> int:
+    """Return `begin_ns` of the file, which was decided when it was made.
+
+    Raises ValueFileUnusable unless the file is the expected one.
+    """
     found = read_identity(page)
     if (found.topic, found.message_type) != (expected.topic, expected.message_type):
         raise ValueFileUnusable(f"it belongs to topic {found.topic!r} of type {found.message_type}")
@@ -84,6 +90,7 @@ def check_identity(page: bytes, expected: ValueFileHeader) -> None:
         raise ValueFileUnusable(f"it was made with a SlabSize of {found.slab_size} bytes")
     if found.definition != expected.definition:
         raise ValueFileUnusable("it was made with another Key or KeyDomain")
+    return found.begin_ns
 
 
 def read_begin(page: bytes) -> int:

@@ -283,14 +283,14 @@ def test_sow_39_each_select_list_has_frames_of_its_own(client: RawClient, record
 
 
 def test_sow_39_topics_without_state_and_replays(client: RawClient, publisher: RawClient, unique: str) -> None:
-    """sow.md §18: select lists work on all subscriptions; a message that cannot be parsed comes whole."""
+    """sow.md §18: select lists work on all subscriptions; a message that cannot be parsed has no fields to select."""
     topic = f"L/plain/{unique}"
     client.subscribe(topic, "live", o="select=[-/,+/a]")
     for body in (b'{"a":1,"b":2}', b"[no message", b'{"b":2}'):
         publisher.publish(topic, body)
-    assert [message.body for message in client.receive_many(3)] == [b'{"a":1}', b"[no message", b"{}"]
+    assert [message.body for message in client.receive_many(3)] == [b'{"a":1}', b"", b"{}"]
     client.subscribe(topic, "replay", o="select=[-/a]", bm="0")
-    assert [message.body for message in client.receive_many(3)] == [b'{"b":2}', b"[no message", b'{"b":2}']
+    assert [message.body for message in client.receive_many(3)] == [b'{"b":2}', b"", b'{"b":2}']
 
 
 def test_sow_39_large_messages(client: RawClient, record: Record, orders: str) -> None:
@@ -313,3 +313,21 @@ def test_sow_65_oof_follows_a_literal_topic(client: RawClient, record: Record, o
     record.publish(a=11)
     record.publish(a=1)
     assert [message.command for message in client.receive_many(2)] == ["p", "oof"]
+
+
+def test_sow_39_rows_of_queries(client: RawClient, record: Record, orders: str) -> None:
+    """sow.md §18: the list is applied to the rows of a query, and to the messages after it."""
+    record.publish(a=1, n={"a": 1, "b": 2})
+    said = {"t": orders, "f": f"/id = '{record.key}' AND /a > 0", "o": "select=[-/,+/n/a],oof"}
+    for header in (
+        {"c": "sow", "query_id": "q", **said, "orderby": "/a"},
+        {"c": "sow_and_subscribe", "query_id": "q", "sub_id": "s", **said},
+    ):
+        client.request(header)
+        begin, row, end = client.receive_many(3)
+        assert (begin.command, row.command, end.command) == ("group_begin", "sow", "group_end")
+        assert json.loads(row.body[row.body.index(b"}") + 1 :]) == {"n": {"a": 1}}
+    record.publish(a=2, n={"a": 3, "b": 2})
+    assert seen(client.receive()) == ("p", {"n": {"a": 3}})
+    record.publish(a=0, n={"a": 4, "b": 2})
+    assert seen(client.receive()) == ("oof", {"n": {"a": 4}})

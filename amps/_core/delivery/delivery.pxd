@@ -4,6 +4,7 @@ cimport cython
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
+from amps._core.delivery.bodies cimport Bodies
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.expressions.machine cimport Filter, EvaluationContext, FilterSet
 from amps._core.journal.reader cimport LogCursor
@@ -58,30 +59,6 @@ cdef class ReplayBounds:
 
     cdef Verdict judge(self, const RecordHeader* record) noexcept nogil
     cdef bint meet(self, const RecordHeader* record) noexcept nogil
-
-
-# See delivery/bodies.pxi.
-
-
-@cython.final
-cdef class Bodies:
-    cdef object __weakref__
-    cdef Documents documents               # None: the message type has none
-    cdef Selection selection               # None: whole messages
-    cdef ByteBuffer selected
-    cdef ByteBuffer older
-    cdef ByteBuffer changes
-    cdef uint64_t selected_txid            # of the message in `selected`
-    cdef bint readable                     # whether that message could be parsed
-    cdef uint64_t old_txid                 # of the messages whose difference is in `changes`
-    cdef uint64_t new_txid
-    cdef int found                         # result of that comparison
-    # The body that was made last; valid until the next call.
-    cdef const uint8_t* body
-    cdef uint64_t length
-
-    cdef bint make(self, const RecordHeader* record) except -1
-    cdef int compare(self, const RecordHeader* old, const RecordHeader* new, FieldSet keys) except -2
 
 
 # See delivery/conflation.pxi.

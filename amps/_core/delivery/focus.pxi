@@ -205,9 +205,13 @@ cdef int send_change(
     cdef list wanting
     cdef int found
     cdef bint whole = receiver.deltas == 0 or before == NULL
+    cdef bint in_focus
+    cdef uint32_t flags
     if receiver.conflation is not None:
         member = receiver.first if receiver.first is not None else <Member>receiver.always[0]
         receiver.first = None
+        if member.flags & (OUT_OF_FOCUS | DELTA) == 0:
+            return receiver.conflation.take(record, self.entry, cursor)
         in_focus = before != NULL and (member.filter is None or member.matched_before == serial)
         return receiver.conflation.take_change(record, self.entry, cursor, before, in_focus)
     if whole:

@@ -17,6 +17,7 @@ from libc.stdint cimport uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free
 
 from amps._core.journal.reader cimport LogCursor
+from amps._core.delivery.bodies cimport Bodies
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.journal.record cimport RecordHeader
 from amps._core.values.documents cimport Documents, Selection

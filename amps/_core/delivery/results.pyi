@@ -26,6 +26,7 @@ class ResultFrames:
         selection: Selection | None = None,
         skip_count: int = 0,
         row_limit: int = ...,
+        apart: bool = False,
     ) -> None: ...
     @property
     def returned(self) -> int: ...
@@ -57,6 +58,7 @@ class StateScan:
         frames: ResultFrames | None = None,
         counts_all: bool = True,
         collects_keys: bool = False,
+        excluded: FilterSet | None = None,
     ) -> None: ...
     @property
     def txid(self) -> int: ...

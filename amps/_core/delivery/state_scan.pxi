@@ -65,16 +65,17 @@ cdef class StateScan:
 
     def __init__(
         self, StateReader reader not None, TopicEntry entry not None, FilterSet filters, uint64_t txid, keys=None,
-        ResultFrames frames=None, bint counts_all=True, bint collects_keys=False
+        ResultFrames frames=None, bint counts_all=True, bint collects_keys=False, FilterSet excluded=None
     ):
         """entry: the TopicEntry of the topic. filters: a set with one filter; None: all records match. txid: of the
         snapshot. keys: the keys that are looked up; None: all. frames: takes the matching records; None: they are
         collected, as rows, or, with collects_keys, as the keys of a deletion. counts_all: compare records also when
-        `frames` takes no more.
+        `frames` takes no more. excluded: a set with one filter, whose matches are counted but not taken.
         """
         self.reader = reader
         self.entry = entry
         self.filters = filters
+        self.excluded = excluded
         self.txid = txid
         self.frames = frames
         self.counts_all = counts_all
@@ -122,6 +123,10 @@ cdef class StateScan:
         cdef SlotFound later
         cdef int result
         cdef bint hurries = self.filters is not None and self.filters.may_take_long
+        cdef uint32_t at
+        for at in range(self.window_at, self.window_count):
+            # Journals may have been closed since the last step.
+            self.window[at].record = NULL
         while True:
             if self.frames is not None:
                 if self.frames.output.pending_bytes >= OUTPUT_BYTES_MAX:
@@ -225,14 +230,14 @@ cdef class StateScan:
         if not record_parts_fit(record) or (found.record != NULL and record.txid != slot.txid):
             raise LogDamaged("journals", 0, f"the value of key {slot.key} is not at its place")
         self.compared += 1
-        if self.filters is None or self.matches(slot.key, record):
+        if self.filters is None or self.matches(self.filters, slot.key, record):
             self.matched += 1
-            self.take(slot.key, record)
+            if self.excluded is None or not self.matches(self.excluded, slot.key, record):
+                self.take(slot.key, record)
         return DONE
 
-    cdef bint matches(self, uint64_t key, const RecordHeader* record) except -1:
-        """Evaluate the filter."""
-        cdef FilterSet filters = self.filters
+    cdef bint matches(self, FilterSet filters, uint64_t key, const RecordHeader* record) except -1:
+        """Evaluate a filter."""
         cdef EvaluationContext evaluation = filters.evaluation
         cdef MessageContext context = evaluation.context
         cdef uint64_t unreadable = evaluation.unreadable

@@ -61,6 +61,7 @@ cdef class SowTopic:
         self.generator = generator
         self.payload_max = payload_max
         self.topics = []
+        self.replay_from_ns = 0
 
     cdef uint64_t make_key(self, KeyMaker keys, const RecordHeader* record) except? 0:
         """The key of a message of the log, made from its content; 0: it has none."""
@@ -232,6 +233,15 @@ cdef int shorten(RecordHeader* record, uint32_t payload_length) except -1:
     return 0
 
 
+cdef uint32_t removal_token(const RecordHeader* record) noexcept nogil:
+    """The token of a request to delete keys; 0: it wants no answer."""
+    cdef RemovalRequest request
+    if record.payload_length < sizeof(request):
+        return 0
+    memcpy(&request, record_payload(record), sizeof(request))
+    return request.token
+
+
 cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal, int index) except -1:
     """Turn the request of a client to delete keys into a removal of those that have a value, and answer it. False: there
     is no room for the removal.
@@ -281,7 +291,7 @@ cdef RecordHeader* with_key(Sequencer core, Topic topic, RecordHeader* record) e
     cdef RecordHeader* made
     cdef uint64_t key
     cdef uint64_t head = RECORD_HEADER_BYTES + <uint64_t>record.extension_length
-    if about != NULL and about.definition == topic.keys.definition:
+    if about != NULL and about.definition == topic.keys.definition and topic.sow.generator is None:
         return record
     key = topic.sow.make_key(topic.keys, record)
     if key == 0:
@@ -447,7 +457,8 @@ def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
             found = topic_of(cursor.file, record.topic_id)
             if found is not None:
                 sow, number, keys = <tuple?>found
-                sow.state.take_record(record, key_of_record(sow, keys, record), number)
+                if record.timestamp_ns >= sow.replay_from_ns:
+                    sow.state.take_record(record, key_of_record(sow, keys, record), number)
         skip_record(cursor, record)
     return cursor.position >= limit
 

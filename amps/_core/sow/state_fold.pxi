@@ -94,6 +94,7 @@ cdef class StateFold:
     cdef uint64_t count
     cdef readonly uint32_t definition      # of the keys; 0: that of the newest record
     cdef bint learns_definition
+    cdef uint64_t first_time_ns
     cdef readonly uint64_t record_count    # of the topic in the log
     cdef readonly uint64_t foreign_count   # values whose key is not known
     cdef readonly uint64_t foreign_position  # log position of the last of them
@@ -105,9 +106,12 @@ cdef class StateFold:
     def __cinit__(self):
         self.entries = NULL
 
-    def __init__(self, uint32_t definition=0):
-        """definition: that of the topic's keys (KeyMaker.definition); 0: it is learnt from the log."""
+    def __init__(self, uint32_t definition=0, uint64_t first_time_ns=0):
+        """definition: that of the topic's keys (KeyMaker.definition); 0: it is learnt from the log. first_time_ns: records
+        of the log before this UNIX time do not belong to the topic.
+        """
         self.definition = definition
+        self.first_time_ns = first_time_ns
         self.learns_definition = definition == 0
         self.capacity = ENTRIES_FIRST
         self.entries = <StateEntry*>PyMem_Calloc(self.capacity, sizeof(StateEntry))
@@ -190,7 +194,7 @@ cdef class StateFold:
                 self.first_txid = record.txid
             self.last_txid = max(self.last_txid, record.txid)
             self.last_position = cursor.position + align8(record.length)
-            if is_value(record) or is_removal(record):
+            if (is_value(record) or is_removal(record)) and record.timestamp_ns >= self.first_time_ns:
                 found = topic_of(cursor.file, record.topic_id)
                 if found is not None:
                     topic = found

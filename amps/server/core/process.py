@@ -332,7 +332,9 @@ class Core:
 
     def _recover_states(self, journal: LogWriter | None, recovered: Recovered) -> CoreStates:
         """Make the SOW topics, from their files and the recovered log. Raises RecoveryRefused, OSError."""
-        states = CoreStates(self._config, self._runtime, self._log)
+        states = CoreStates(
+            self._config, self._runtime, self._log, self._disk, self._now_ns(), recovered.last_txid
+        )
         active = recovered.active
         journals = [entry.header for entry in recovered.journals] + ([active] if active is not None else [])
         states.recover(journals, 0 if journal is None else journal.position)
@@ -527,6 +529,8 @@ class Core:
         if self._queues is not None:
             assert self.sequencer.journal is not None
             self._queues.checkpoints.turn(self.sequencer.journal.position)
+        if self._states is not None:
+            self._states.after_turn()
         if self._states is not None and self._states.carries:
             self._states.turn()
             if not self._states.carries and self._journal_files is not None:

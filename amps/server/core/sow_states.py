@@ -35,6 +35,7 @@ from amps._core.sow.table import (
 from amps.config import ServerConfig
 from amps.config.model_sow import SLAB_OVERHEAD_BYTES, SowTopicConfig
 from amps.config.sow_topics import SowTopics
+from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader
 from amps.journal.names import reading_places
 from amps.journal.value_file import (
@@ -49,6 +50,7 @@ from amps.journal.value_file import (
 )
 from amps.messages import make_message_types
 from amps.server.core.older import RecoveryRefused
+from amps.server.core.sow_chains import TopicChains
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.shared.sow_shaping import enrichment_stage, key_maker, logical_key_maker
@@ -78,14 +80,20 @@ class _Topic:
     descriptor: int
     keys: KeyMaker
     logical: LogicalNames | None  # of a topic with Pattern
+    chains: TopicChains | None  # of a topic with a key generator
 
 
 class CoreStates:
     """All SOW topics of the instance. It is made once per core."""
 
-    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog) -> None:
-        """Make the topics, without values. Raises RecoveryRefused, OSError."""
+    def __init__(
+        self, config: ServerConfig, runtime: Runtime, log: EventLog, disk: Disk, now_ns: int, last_txid: int
+    ) -> None:
+        """Make the topics, without values. `last_txid`: of the log. Raises RecoveryRefused, OSError."""
         self._config = config
+        self._disk = disk
+        self._now_ns = now_ns
+        self._last_txid = last_txid
         self._runtime = runtime
         self._log = log
         self._types = make_message_types(config.message_types.values())
@@ -98,6 +106,8 @@ class CoreStates:
                 matcher.is_logged(topic.name, topic.message_type) for topic in config.sow_topics
             ]
         self._topics = [self._make(topic) for topic in config.sow_topics]
+        self._with_chains = [topic for topic in self._topics if topic.chains is not None]
+        self._chains_told_s = 0.0
         self._carry: CarryOver | None = None
         self._beginning: JournalHeader | None = None
         """With that journal the log shall begin; the value files do not say so yet."""
@@ -153,11 +163,18 @@ class CoreStates:
             ) from None
         kind = self._types[config.message_type]
         maker = key_maker(config, kind)
-        header = ValueFileHeader(config.name, config.message_type, config.slab_size_bytes, maker.definition)
+        header = ValueFileHeader(
+            config.name,
+            config.message_type,
+            config.slab_size_bytes,
+            maker.definition,
+            _begin_ns(config, self._now_ns),
+        )
+        begin_ns = header.begin_ns
         used_file = os.fstat(descriptor).st_size >= VALUE_FILE_HEADER_BYTES
         if used_file:
             try:
-                check_identity(os.pread(descriptor, VALUE_FILE_HEADER_BYTES, 0), header)
+                begin_ns = check_identity(os.pread(descriptor, VALUE_FILE_HEADER_BYTES, 0), header)
             except ValueFileUnusable as problem:
                 descriptor, aside = _set_aside(path, descriptor)
                 self._log.log("32-0002", text=f"{path} is not used: {problem}; it was renamed to {aside.name}")
@@ -176,16 +193,22 @@ class CoreStates:
             )
         table = KeyTable(keys.view, keys.make_room)
         state = TopicState(table, values, expires(config), self._recorded[config.number])
+        chains: TopicChains | None = None
+        if config.key_generator is not None:
+            up_to = self._last_txid if self._recorded[config.number] else None
+            settings = config.key_generator
+            chains = TopicChains(maker, settings.validation, settings.file_name, self._disk, up_to)
         sow = SowTopic(
             state,
             gives_keys(config),
             documents_of(kind),
             enrichment_stage(config, kind, self._config.functions),
-            None,
+            None if chains is None else chains.key,
             config.slab_size_bytes - SLAB_OVERHEAD_BYTES,
         )
+        sow.replay_from_ns = begin_ns
         logical = None if config.pattern is None else LogicalNames(logical_names_path(config, self._runtime))
-        return _Topic(config, sow, path, descriptor, maker, logical)
+        return _Topic(config, sow, path, descriptor, maker, logical, chains)
 
     # --- the start ------------------------------------------------------------------------------------------
 
@@ -317,6 +340,22 @@ class CoreStates:
             return
         self._carry = CarryOver(sequencer, cursor, beginning.start_position, beginning.first_txid)
 
+    def after_turn(self) -> None:
+        """Write the links of chains that were made in a turn."""
+        for topic in self._with_chains:
+            assert topic.chains is not None
+            try:
+                topic.chains.write()
+            except OSError as problem:
+                self._chains_failed(topic, problem)
+
+    def _chains_failed(self, topic: _Topic, problem: OSError) -> None:
+        if time.monotonic() >= self._chains_told_s:
+            self._chains_told_s = time.monotonic() + CARRY_AGAIN_S
+            self._log.log(
+                "32-0004", text=f"the chains of {topic.config.name!r} cannot be written: {problem}; it is tried again"
+            )
+
     def turn(self) -> None:
         """Carry some values over."""
         carry = self._carry
@@ -342,11 +381,21 @@ class CoreStates:
         )
 
     def due(self) -> bool:
-        """A Chore of the housekeeping thread: whether value files must be synced."""
-        return self._beginning is not None or self._carried < self._copied
+        """A Chore of the housekeeping thread: whether files must be synced."""
+        return (
+            self._beginning is not None
+            or self._carried < self._copied
+            or any(topic.chains is not None and topic.chains.unsynced for topic in self._with_chains)
+        )
 
     def step(self) -> bool:
-        """Note in the value files that values will be carried over, or sync them when that is done."""
+        """Sync the chains; note in the value files that values will be carried over, or sync them when that is done."""
+        for topic in self._with_chains:
+            assert topic.chains is not None
+            try:
+                topic.chains.sync()
+            except OSError as problem:
+                self._chains_failed(topic, problem)
         beginning = self._beginning
         if beginning is not None:
             self._note(beginning.first_txid)
@@ -381,8 +430,11 @@ class CoreStates:
                 os.fdatasync(topic.descriptor)
 
     def close(self) -> None:
-        """Sync the value files of persistent topics: the server ends."""
+        """Sync the files of persistent topics: the server ends."""
         self._sync()
+        for topic in self._with_chains:
+            assert topic.chains is not None
+            topic.chains.close()
 
 
 class _KeyFile:
@@ -396,6 +448,14 @@ class _KeyFile:
     def make_room(self, offset: int, length: int) -> None:
         """Allocate the pages: a write to a page without memory would end the process. Raises OSError."""
         os.posix_fallocate(self._descriptor, offset, length)
+
+
+def _begin_ns(config: SowTopicConfig, now_ns: int) -> int:
+    """UNIX time from which on records of the log belong to a topic whose file is made now (sow.md §4, RecoveryPoint)."""
+    point = config.recovery_point
+    if point.kind == "now":
+        return now_ns
+    return point.time_ns or 0
 
 
 def _set_aside(path: Path, descriptor: int) -> tuple[int, Path]:

@@ -92,8 +92,7 @@ class Feeds:
         members = SubscriptionSet(
             topics, evaluations, combine=True, live=True, holds=self._expect_due, states=self.states
         )
-        floor = self.states.floor if config.sow_topics else None
-        self._live = LiveFeed(members, core, schedule, flush, floor)
+        self._live = LiveFeed(members, core, schedule, flush)
         self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
         self._at_watermark: list[tuple[Replay, int]] = []
@@ -476,11 +475,11 @@ class Feeds:
         found: Start | None,
         completes: bool,
         then: Callable[[Replay | None], None],
-    ) -> None:
+    ) -> int:
         """Change a subscription's topic and options at this point of the order (protocol.md §8.2), and its place and
         end as described in subscribing.py. `found`: the start that the replacement's bookmark stands for; None: it has
         no bookmark. `completes`: it has to send a completion at the current end of the log. `then` is called after the
-        change, with a replay to be started, or None.
+        change, with a replay to be started, or None. Returns the transaction id of the place at which it changes.
         """
 
         def change() -> None:
@@ -492,11 +491,13 @@ class Feeds:
                 then(replay)
 
         self._core.view.read()
+        txid = int(self._core.view.next_txid)
         feed = self._feed_of(existing)
         if feed is None:
             change()
         else:
             feed.enter(existing.connection, change)
+        return txid
 
     def _change(
         self, existing: Subscription, replacement: Subscription, found: Start | None, completes: bool

@@ -84,6 +84,10 @@ class TransactionAnswers(Protocol):
 class CancellableQuery(Protocol):
     """A query whose result is being sent (sow_queries.py)."""
 
+    @property
+    def sub_id(self) -> str | None:
+        """The id of the subscription that begins with it."""
+
     def cancel(self) -> None:
         """End the result early."""
 
@@ -358,7 +362,7 @@ class Subscription:
     subscription. `messages_max`: the largest number of messages (header `top_n`). `completions`: `completed`
     acknowledgements that are due, in the order of the log: log position and command id. `queues`: the queues whose
     messages it gets, in addition to those of its place. `queue_number`: its number in the core; None: it never had
-    queues. `number`: its number in the administration interface, the same through all replacements. `options_text`:
+    queues. `queried`: it began with a query, which returned what matched then. `number`: its number in the administration interface, the same through all replacements. `options_text`:
     those of its options that describe it.
     """
 
@@ -385,6 +389,7 @@ class Subscription:
     """Log position at which its history ended, if it is fully durable: later messages wait for destinations."""
     queues: tuple[int, ...] = ()
     queue_number: int | None = None
+    queried: bool = False
     number: int = 0
     options_text: str = ""
     conflation: LiveConflation | None = None
@@ -467,6 +472,7 @@ class Subscription:
         self.messages_max = other.messages_max
         self.paused = other.paused
         self.queues = other.queues
+        self.queried = other.queried
         self.wants_persisted |= other.wants_persisted
 
 

@@ -11,8 +11,9 @@ order, they go straight from the mapped log into the output (amps/_core/delivery
 both.
 """
 
+import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -20,8 +21,9 @@ from operator import attrgetter
 from typing import Any
 
 from amps._core.delivery.results import SCAN_DONE, SCAN_FULL, SCAN_MISSING, SCAN_MORE, ResultFrames, StateScan
-from amps._core.expressions.machine import Filter
+from amps._core.expressions.machine import Filter, FilterSet
 from amps._core.queues.sender import QueueSearch
+from amps._core.values.documents import Documents
 from amps._core.wire.framing import build_header
 from amps._core.wire.topics import TopicEntry
 from amps.config.model_sow import SowTopicConfig
@@ -34,7 +36,7 @@ from amps.server.transport.options import Options, option_text, tokenize
 from amps.server.transport.ordering import OrderField, Ordering, ResultTooLarge, Row, parse_order
 from amps.server.transport.queue_queries import ROWS_ALL, ROWS_PER_STEP, page_of
 from amps.server.transport.queue_searches import LOG_BYTES_PER_STEP, QueueSearches
-from amps.server.transport.session import Session
+from amps.server.transport.session import Session, Subscription
 
 FILE_UNREADABLE = "the state of a SOW topic cannot be read"
 
@@ -59,7 +61,6 @@ class Terms:
     order: Sequence[OrderField]
     is_ordered: bool
     options: Options
-    with_keys: bool
     queue_keys: frozenset[int] | None = None
     beginnings: dict[str, bytes] = field(default_factory=dict)
 
@@ -81,6 +82,14 @@ def targets_of(
         entry = worker.topics.entry(name, connection.message_type)
         found.append(Target(config, entry, _keys_of(header, entry)))
     return found
+
+
+def check_select(worker: WorkerContext, message_type: str, options: Options) -> None:
+    """Refuse a select list on messages that cannot be sent in part (sow.md §18). Raises CommandFailure."""
+    if options.select is not None and worker.feeds.documents_of(message_type) is None:
+        raise CommandFailure(
+            "invalid options", f"select: messages of type {message_type} are sent as a whole only"
+        )
 
 
 def _keys_of(header: Header, entry: TopicEntry) -> list[int] | None:
@@ -106,6 +115,7 @@ def terms_of(
     options: Options,
 ) -> Terms:
     """Check the headers of a query. Raises CommandFailure."""
+    check_select(worker, connection.message_type, options)
     order = parse_order(text_of(header, "orderby"))
     skip, limit = page_of(header)
     names = worker.queues.names
@@ -116,9 +126,8 @@ def terms_of(
         skip,
         limit,
         order,
-        bool(order) or skip > 0,
+        bool(order) or "skip_n" in found,
         options,
-        "no_sowkey" not in found,
         _queue_keys(header),
     )
 
@@ -162,11 +171,17 @@ class SowQuery:
         self._names: list[str] = []  # of the topics of collected rows
         self._frames: ResultFrames | None = None
         self._scans: list[StateScan] = []
+        self._scanned: list[Target] = []
         self._queues: _QueueRows | None = None
         self._done: list[StateScan] = []
         self._shows = False
         self._too_large = False
         self.cancelled = False
+        self._before: Subscription | None = None
+        self._left: list[tuple[bytes, StateScan]] = []  # records that leave a subscription; what their messages begin with
+        self._left_frames: ResultFrames | None = None
+        self._ended = False
+        self.sub_id: str | None = None
         states = worker.feeds.states
         try:
             self._readers = [states.reader(target.config.number) for target in terms.targets]
@@ -177,6 +192,12 @@ class SowQuery:
         """End the result early: the client does not want the rest."""
         self.cancelled = True
 
+    def replaces(self, existing: Subscription) -> None:
+        """The subscription of the query replaces one: records that matched that one are not returned again (sow.md §1.2).
+        """
+        if existing.queried:
+            self._before = copy.copy(existing)
+
     def begin(self, filter_: Filter | None, txid: int) -> None:
         """Begin the first part, for the snapshot at a transaction id. The connection's result has begun."""
         terms, worker, connection = self.terms, self._worker, self._connection
@@ -184,21 +205,28 @@ class SowQuery:
         self._txid = txid
         assert connection.results is not None
         limit = min(terms.limit, ROWS_ALL)
+        documents = self._documents()
         self._frames = ResultFrames(
             connection.results,
             self._header.get("batch_size") or 1,
-            terms.with_keys,
+            not terms.options.no_sowkey,
             terms.options.timestamp,
+            documents,
+            None if documents is None else terms.options.select,
             skip_count=terms.skip,
             row_limit=limit,
         )
-        filters = None
-        if filter_ is not None and (terms.targets or terms.queues):
-            filters = worker.queues.filters.filters_with(filter_, connection.message_type)
+        filters = self._alone(filter_)
+        before = self._before
+        known = self._alone(None if before is None else before.filter)
         if terms.is_ordered:
             extractor = worker.queues.filters.extractor(connection.message_type)
-            self._ordering = Ordering(terms.order, extractor, min(terms.skip + limit, ROWS_ALL) if limit else 0)
+            wanted = min(terms.skip + limit, ROWS_ALL) if limit else 0
+            self._ordering = Ordering(terms.order, extractor, wanted, numeric_texts=True)
         for target, reader in zip(terms.targets, self._readers, strict=True):
+            is_known = before is not None and before.matches(target.entry)
+            if is_known and before is not None and before.filter is None:
+                continue  # all its records are known
             self._scans.append(
                 StateScan(
                     reader,
@@ -208,9 +236,13 @@ class SowQuery:
                     target.keys,
                     None if terms.is_ordered else self._frames,
                     self._counts_all,
+                    excluded=known if is_known else None,
                 )
             )
+            self._scanned.append(target)
         self._scans.reverse()
+        if before is not None and terms.options.oof:
+            self._find_left(before, known, filters)
         if terms.queues:
             self._queues = _QueueRows(
                 self, worker.queues.filters, terms.queues, filter_, keys=terms.queue_keys
@@ -218,6 +250,50 @@ class SowQuery:
             for queue in terms.queues:
                 worker.runtime.queue_statistics.count_query(worker.index, queue)
             self._queues.begin(worker.core.view.journal_written)
+
+    def _documents(self) -> Documents | None:
+        """What reduces messages to the selected fields; None: the type of the messages has no fields to select."""
+        for target in self.terms.targets:
+            if target.entry.sow is not None:
+                return target.entry.sow.documents
+        return None
+
+    def _alone(self, filter_: Filter | None) -> FilterSet | None:
+        if filter_ is None:
+            return None
+        return self._worker.queues.filters.filters_with(filter_, self._connection.message_type)
+
+    def _find_left(self, before: Subscription, known: FilterSet | None, filters: FilterSet | None) -> None:
+        """Prepare to send `oof` for the records that matched the replaced subscription, and do not match this one."""
+        worker, connection = self._worker, self._connection
+        states = worker.feeds.states
+        assert connection.results is not None
+        self._left_frames = ResultFrames(
+            connection.results,
+            1,
+            not self.terms.options.no_sowkey,
+            self.terms.options.timestamp,
+            self._documents(),
+            self.terms.options.select if self._documents() is not None else None,
+            apart=True,
+        )
+        names = {target.entry.name for target in self.terms.targets}
+        for config in states.names.matching(
+            before.topic, connection.message_type, regex_allowed=not before.options.non_regex_topic
+        ):
+            entry = worker.topics.entry(config.name, connection.message_type)
+            if not before.matches(entry) or (entry.name in names and filters is None):
+                continue
+            fields = {"cmd": "oof", "topic": entry.name, "sids": before.sub_id, "reason": "match"}
+            scan = StateScan(
+                states.reader(config.number),
+                entry,
+                known,
+                self._txid,
+                frames=self._left_frames,
+                excluded=filters if entry.name in names else None,
+            )
+            self._left.append((build_header(fields)[:-1], scan))
 
     def show(self, sub_id: str | None = None) -> None:
         """Begin the second part: the query cannot fail any more. `sub_id`: of the subscription of the same command.
@@ -242,6 +318,8 @@ class SowQuery:
         """See scans.py."""
         if self.cancelled or (not self._shows and self._ordering is None):
             return SCAN_DONE
+        if self._ended:
+            return self._send_left(written, until_ns)
         if self._shows and self._ordering is not None:
             return self._send_rows(self._ordering, until_ns)
         try:
@@ -249,6 +327,20 @@ class SowQuery:
         except ResultTooLarge:
             self._too_large = True
             return SCAN_DONE
+
+    def _send_left(self, written: int, until_ns: int) -> int:
+        """Send `oof` for the records that have left the subscription."""
+        assert self._left_frames is not None
+        while self._left:
+            beginning, scan = self._left[-1]
+            self._left_frames.begin_topic(beginning)
+            state = scan.run(written, until_ns)
+            if state == SCAN_MISSING:
+                raise PagesMissing(*scan.missing)
+            if state != SCAN_DONE:
+                return state
+            self._left.pop()
+        return SCAN_DONE
 
     def _scan(self, written: int, until_ns: int) -> int:
         """Read the topics, then the queues."""
@@ -271,8 +363,7 @@ class SowQuery:
 
     def _begin_topic(self, scan: StateScan) -> None:
         if self._ordering is None:
-            number = len(self._done)
-            self._topic(self.terms.targets[number].entry.name)
+            self._topic(self._scanned[len(self._done)].entry.name)
 
     def _topic(self, name: str) -> None:
         """Let the next rows be of a topic."""
@@ -298,7 +389,7 @@ class SowQuery:
         if self._ordering is not None:
             if name not in self._names:
                 self._names.append(name)
-            number = len(self.terms.targets) + self._names.index(name)
+            number = len(self._scanned) + self._names.index(name)
             self._ordering.add([row._replace(queue=number) for row in rows])
             return
         self._topic(name)
@@ -315,7 +406,7 @@ class SowQuery:
         while True:
             rows = ordering.take(ROWS_PER_STEP, LOG_BYTES_PER_STEP)
             for number, of_topic in groupby(rows, attrgetter("queue")):
-                targets = self.terms.targets
+                targets = self._scanned
                 is_topic = number < len(targets)
                 self._topic(targets[number].entry.name if is_topic else self._names[number - len(targets)])
                 for row in of_topic:
@@ -330,12 +421,17 @@ class SowQuery:
 
     # --- the end ----------------------------------------------------------------------------------------------
 
+    def end_group(self) -> None:
+        """Send the end of the group."""
+        assert self._frames is not None
+        self._frames.flush()
+        self._connection.send_result({"cmd": "group_end", "query_id": self._query_id})
+        self._ended = True
+
     def end(self) -> None:
-        """Send the end of the result."""
+        """Send the acknowledgements of the end."""
         connection, frames = self._connection, self._frames
         assert frames is not None
-        frames.flush()
-        connection.send_result({"cmd": "group_end", "query_id": self._query_id})
         if self.cancelled:
             return
         if "completed" in wanted_acks(self._header):
@@ -369,6 +465,7 @@ class SowQuery:
         connection, scans = self._connection, self._worker.scans
         name = self._query_id or sub_id or ""
         connection.queries[name] = self
+        self.sub_id = sub_id
         try:
             self.begin(filter_, txid)
             command.release()
@@ -376,6 +473,9 @@ class SowQuery:
                 await command.until(partial(scans.begin, self, connection))
             self.show(sub_id)
             await command.until(partial(scans.begin, self, connection))
+            self.end_group()
+            if self._left:
+                await command.until(partial(scans.begin, self, connection))
             self.end()
         finally:
             if connection.queries.get(name) is self:

@@ -151,6 +151,16 @@ def test_records_of_another_definition_are_an_error(core: SowCore) -> None:
         from_files(core, "kept")
 
 
+def test_sow_4_records_before_the_recovery_point_do_not_belong_to_the_topic(core: SowCore) -> None:
+    """sow.md §4: RecoveryPoint `now`, decided when the value file was made."""
+    core.publish("kept", {"id": 1})
+    core.now_ns += 5
+    core.publish("kept", {"id": 2})
+    header = ValueFileHeader("kept", "json", SLAB_SIZE, core.topics["kept"].keys.definition, core.now_ns)
+    os.pwrite(core.topics["kept"].descriptor, header.to_bytes(), 0)
+    assert from_files(core, "kept") == {2: {"id": 2}}
+
+
 def test_the_message_that_ends_the_state_must_be_there(core: SowCore) -> None:
     core.publish("kept", {"id": 1})
     with pytest.raises(StateUnknown, match=r"7\|8\| is not in the journals"):
@@ -195,12 +205,12 @@ def test_damaged_value_files_never_crash_a_reader(core: SowCore, seed: int) -> N
 
 
 def test_the_header_page() -> None:
-    header = ValueFileHeader("orders", "json", 5000, 7)
+    header = ValueFileHeader("orders", "json", 5000, 7, 99)
     page = header.to_bytes().ljust(VALUE_FILE_HEADER_BYTES, b"\0")
     assert read_identity(page) == header
     assert read_begin(page) == 0
     assert read_log_place(page) is None
-    check_identity(page, header)
+    assert check_identity(page, ValueFileHeader("orders", "json", 5000, 7, 100)) == 99
     for other, text in (
         (ValueFileHeader("others", "json", 5000, 7), "belongs to topic 'orders'"),
         (ValueFileHeader("orders", "fix", 5000, 7), "belongs to topic 'orders'"),
