@@ -388,8 +388,8 @@ class ValueRecords:
         )
 
 
-def each_value(state: FileState) -> Iterator[tuple[int, str, Parts]]:
-    """Yield key, topic and `record_parts` of each value, by ascending places.
+def each_value(state: FileState) -> Iterator[tuple[int, Parts]]:
+    """Yield the index and `record_parts` of each value. Keys that were removed meanwhile are left out.
 
     Raises LogDamaged, StateUnknown, OSError.
     """
@@ -400,13 +400,12 @@ def each_value(state: FileState) -> Iterator[tuple[int, str, Parts]]:
             parts = record_parts(file, int(state.places[at]) - file.start_position)
             if parts[3] != state.txids[at]:
                 raise LogDamaged(file.path, int(state.places[at]) - file.start_position, "it holds another record")
-            yield int(state.keys[at]), state.names[state.topics[at]], parts
+            yield at, parts
     if state.in_journals == len(state.keys):
         return
     assert state.value_file is not None
     records = ValueRecords(state.value_file)
     for at in range(state.in_journals, len(state.keys)):
-        key = int(state.keys[at])
-        record = records.record(key, int(state.txids[at]), int(state.places[at]))
+        record = records.record(int(state.keys[at]), int(state.txids[at]), int(state.places[at]))
         if record is not None:
-            yield key, state.names[state.topics[at]], record_parts(record, 0)
+            yield at, record_parts(record, 0)

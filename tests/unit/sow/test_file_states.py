@@ -58,7 +58,7 @@ def value_file(core: SowCore, topic: str) -> Path:
 def from_files(core: SowCore, topic: str, moment: Moment | None = None) -> dict[int, object]:
     """{id: message}, read from the files."""
     state = read_state(topic, None, value_file(core, topic), moment)
-    messages = [json.loads(parts[8]) for _, _, parts in each_value(state)]
+    messages = [json.loads(parts[8]) for _, parts in each_value(state)]
     found = {message["id"]: message for message in messages}
     assert len(found) == len(messages)
     return found
@@ -135,7 +135,7 @@ def test_journals_without_the_value_file_suffice_until_some_are_removed(core: So
     while core.feeder.journal.number < 1:
         core.publish("kept", {"id": core.next_txid % 7, "text": "x" * 3000})
     state = read_state("kept", log, None)
-    found = [json.loads(parts[8]) for _, _, parts in each_value(state)]
+    found = [json.loads(parts[8]) for _, parts in each_value(state)]
     assert {message["id"]: message for message in found} == core.state("kept")
     assert state.message_type == "json"
     core.remove_journals(1)
