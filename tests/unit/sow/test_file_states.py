@@ -26,20 +26,10 @@ from amps.journal.value_file import (
     write_log_place,
 )
 from tests.support.feed import UNLOGGED_PREFIX
-from tests.support.sow_core import SLAB_SIZE, Kept, SowCore
+from tests.support.sow_core import SLAB_SIZE, SowCore, begin_file
 
 TOPICS = ("kept", UNLOGGED_PREFIX)
 STEP_US = 1000
-
-
-def begin_file(topic: Kept) -> None:
-    """Write the header page, as the server does."""
-    header = ValueFileHeader(topic.name, "json", SLAB_SIZE, topic.keys.definition)
-    os.pwrite(topic.descriptor, header.to_bytes(), 0)
-    if topic.name == UNLOGGED_PREFIX:
-        write_begin(topic.descriptor, NEVER)
-    else:
-        write_log_place(topic.descriptor, LogPlace("journal", topic.directory, None))
 
 
 @pytest.fixture
