@@ -1,5 +1,6 @@
 """The state of SOW topics from the files of a server, and `amps_sow_dump`: operations.md §11, sow.md §4."""
 
+import datetime
 import io
 import json
 import time
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from amps.cli.utilities.sow_dump import main
+from amps.cli.utilities.sow_dump import main, moment_of
 from amps.journal.kinds import kind_of
 from amps.journal.sow_state import Moment, StateUnknown, each_value, read_state
 from amps.journal.value_file import LogPlace
@@ -71,6 +72,14 @@ def by_id(messages: Any) -> list[Any]:
     return sorted(messages, key=lambda message: message["id"])
 
 
+def pause() -> str:
+    """A moment between what is published before and after."""
+    time.sleep(0.003)
+    moment = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    time.sleep(0.003)
+    return moment
+
+
 def change(client: RawClient, topic: str, round_: int) -> None:
     """Publishes, deltas, a lifetime that ends, and deletions."""
     publish(client, topic, *({"id": id_, "round": round_} for id_ in range(round_, round_ + 8)))
@@ -108,17 +117,27 @@ def test_the_files_have_the_state_of_the_server(
     server: ServerProcess, client: RawClient, peers: Peers, start: Callable[..., ServerProcess]
 ) -> None:
     """sow.md §4: while the server runs, after journals were removed, when it has ended, and after the next start."""
+    moments: list[str] = []
     for round_ in range(3):
+        moments.append(pause())
         for topic in TOPICS:
             change(client, topic, round_ * 3)
             wait_until(lambda topic=topic: not [m for m in bodies(client, topic) if m["id"] >= 100], 10, server.excerpt)  # type: ignore[misc]
             sync(client)
             assert from_files(server, topic) == by_id(bodies(client, topic)), (topic, round_)
+            moments.append(pause())
+        sync(client)
+        for moment in moments:
+            past = from_files(server, "kept", moment_of(moment))
+            assert past == by_id(bodies(client, "kept", bm=moment)), (moment, round_)
         if round_ == 1:
             fill(client)
             before = from_files(server, "kept")
             remove_journals(server)
             assert from_files(server, "kept") == before == by_id(bodies(client, "kept"))
+            with pytest.raises(StateUnknown, match="too far back"):
+                from_files(server, "kept", moment_of(moments[0]))
+            moments = [pause()]
     expected = {topic: by_id(bodies(client, topic)) for topic in TOPICS}
     server.stop()
     assert {topic: from_files(server, topic) for topic in TOPICS} == expected
@@ -134,6 +153,7 @@ def test_the_state_as_of_a_message_and_a_time(server: ServerProcess, client: Raw
     (publisher,) = {parts[9] for parts in values.values()}
     moment = Moment("then", message=(publisher, first + 1))
     assert from_files(server, "kept", moment) == [{"id": 1}, {"id": 2}]
+    assert bodies(client, "kept", bm=f"{publisher}|{first + 1}|") == [{"id": 1}, {"id": 2}]
     ran = dump("--as-of", f"{publisher}|{first}|", file_of(server, "kept"))
     assert ran.output == '{"id":1}\n'
     client.publish_persisted("kept", [b'{"id":3}'], first + 3)

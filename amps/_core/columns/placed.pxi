@@ -36,23 +36,23 @@ cdef class PlacedRecords:
     def __dealloc__(self):
         free(self.topics)
 
-    def add_from_file(
-        self, LogFile file not None, const uint64_t[::1] offsets, const uint32_t[::1] topics, const uint64_t[::1] txids,
-        uint64_t first,
-    ):
+    def add_from_file(self, LogFile file not None, offsets, topics, txids, uint64_t first):
         """Make rows of the records at file offsets, from index `first` on, until the batch is full. Returns the index
         behind the last one. topics: their numbers. txids: their transaction ids. Raises LogDamaged, LogUnreadable.
         """
+        cdef const uint64_t[::1] places = offsets
+        cdef const uint32_t[::1] numbers = topics
+        cdef const uint64_t[::1] expected = txids
         cdef uint64_t at = first
-        cdef uint64_t count = <uint64_t>offsets.shape[0]
+        cdef uint64_t count = <uint64_t>places.shape[0]
         cdef uint64_t offset
         cdef uint64_t ready = 0        # file offset up to which content is in memory
         cdef uint64_t loaded = 0       # from this one on
         cdef const RecordHeader* record
-        if <uint64_t>topics.shape[0] != count or <uint64_t>txids.shape[0] != count:
+        if <uint64_t>numbers.shape[0] != count or <uint64_t>expected.shape[0] != count:
             raise ValueError("each offset needs a topic and a transaction id")
         while at < count and not self.batch.is_full():
-            offset = offsets[at]
+            offset = places[at]
             if offset > file.size or file.size - offset < RECORD_HEADER_BYTES:
                 raise LogDamaged(file.path, offset, "no record where one must be")
             if offset < loaded or offset + RECORD_HEADER_BYTES > ready:
@@ -66,18 +66,19 @@ cdef class PlacedRecords:
                 file.need(offset, record.length)
                 ready = offset + record.length
             if not record_plausible(record, file.start_position + offset, file.size - offset) or (
-                not record_sound(record) or record.txid != txids[at]
+                not record_sound(record) or record.txid != expected[at]
             ):
                 raise LogDamaged(file.path, offset, "it does not hold the record that was found there")
-            self.put(record, topics[at])
+            self.put(record, numbers[at])
             at += 1
         return at
 
-    def add_record(self, const unsigned char[::1] data not None, uint32_t topic):
+    def add_record(self, data, uint32_t topic):
         """Make a row of a sound record in memory. False: the batch is full."""
+        cdef const unsigned char[::1] view = data
         if self.batch.is_full():
             return False
-        self.put(<const RecordHeader*>&data[0], topic)
+        self.put(<const RecordHeader*>&view[0], topic)
         return True
 
     cdef int put(self, const RecordHeader* record, uint32_t topic) except -1:
