@@ -83,8 +83,8 @@ def test_columns_and_fields_of_payloads(spark: "SparkSession", core: SowCore) ->
     assert (one.expiration - one.timestamp).total_seconds() == 1000
     assert rows[190].expiration is None
     assert rows[190].txid < one.txid
-    chosen = spark.read.format("amps").schema("data struct<id: long>, sow_key string")
-    chosen = chosen.option("sow", "kept").option("sow_file", f"{core.directory}/kept.sow").load()
+    reader = spark.read.format("amps").schema("data struct<id: long>, sow_key string")
+    chosen = reader.option("sow", "kept").option("sow_file", f"{core.directory}/kept.sow").load()
     assert {row.data.id for row in chosen.collect()} == set(core.state("kept"))
 
 

@@ -150,8 +150,8 @@ cdef class RecordRows:
         memset(self.text_columns, 0, sizeof(self.text_columns))
 
     def __init__(self, columns=COLUMNS, uint64_t rows_max=16384, uint64_t bytes_max=8388608):
-        """columns: names from COLUMNS and STATE_COLUMNS. A batch is full when it has rows_max rows, or bytes_max bytes of
-        topics and payloads; the last row may exceed that.
+        """columns: names from COLUMNS and STATE_COLUMNS. A batch is full when it has rows_max rows, or bytes_max bytes
+        of topics and payloads; the last row may exceed that.
         """
         self.columns = 0
         for name in columns:

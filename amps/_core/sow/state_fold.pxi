@@ -1,12 +1,13 @@
 # The state of a SOW topic from files alone: journals and a value file. A server may write to them meanwhile.
 #
-# A `StateFold` takes records in any order and keeps the newest of each key: a value, or a removal. Nothing is copied. An
-# entry has the place of its record, and `ValueReader` reads the record there.
+# A `StateFold` takes records in any order and keeps the newest of each key: a value, or a removal. Nothing is copied.
+# An entry has the place of its record, and `ValueReader` reads the record there.
 #
-# A value file has no order, and changes while it is read: a record dies when another one takes its place, which may lie
-# in a part that was read already. So `read_values` first notes where each slab ends. Of the records before these ends it
-# takes the live ones. It takes all records behind them, dead ones too, and reads once more what was appended meanwhile.
-# A record that died before it was reached has a successor, which was appended after the ends were noted: no key is missed.
+# A value file has no order, and changes while it is read: a record dies when another one takes its place, which may
+# lie in a part that was read already. So `read_values` first notes where each slab ends. Of the records before these
+# ends it takes the live ones. It takes all records behind them, dead ones too, and reads once more what was appended
+# meanwhile. A record that died before it was reached has a successor that was appended after the ends were noted. So no
+# key is missed.
 #
 # What may not live here: names of files, the choice of topics, the check that the past is complete
 # (amps/journal/sow_state.py).
@@ -107,8 +108,8 @@ cdef class StateFold:
         self.entries = NULL
 
     def __init__(self, uint32_t definition=0, uint64_t first_time_ns=0):
-        """definition: that of the topic's keys (KeyMaker.definition); 0: it is learnt from the log. first_time_ns: records
-        of the log before this UNIX time do not belong to the topic.
+        """definition: that of the topic's keys (KeyMaker.definition); 0: it is learnt from the log. first_time_ns:
+        records of the log before this UNIX time do not belong to the topic.
         """
         self.definition = definition
         self.first_time_ns = first_time_ns
@@ -290,7 +291,7 @@ cdef class StateFold:
         return reused or values.serial_of(number) != serial
 
     def live(self):
-        """The keys with a value, by ascending places: four arrays of numpy, of keys, transaction ids, places, topics."""
+        """The keys with a value, by ascending places: arrays of numpy with keys, transaction ids, places, topics."""
         cdef uint64_t count = 0
         cdef uint64_t at
         cdef uint64_t[::1] keys
@@ -458,9 +459,9 @@ cdef class ValueReader:
 
 
 def record_parts(source, uint64_t offset):
-    """The parts of a record that holds a value: (checksum, flags, length, transaction id, UNIX ns, UNIX ns of its expiry,
-    provided key, correlation id, payload, publisher id, sequence). The expiry is 0 if none was specified, and the largest
-    number for never. source: a LogFile, or the bytes of a record. Raises LogDamaged.
+    """The parts of a record that holds a value: (checksum, flags, length, transaction id, UNIX ns, UNIX ns of its
+    expiry, provided key, correlation id, payload, publisher id, sequence). The expiry is 0 if none was specified, and the
+    largest number for never. source: a LogFile, or the bytes of a record. Raises LogDamaged.
     """
     cdef const RecordHeader* record
     cdef const unsigned char[::1] view

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import numpy
+from numpy.typing import NDArray
 
 from amps._core.sow.files import NO_TIME_LIMIT, StateFold
 from amps.cli.failures import describe, tell
@@ -111,7 +112,7 @@ def verbose_text(key: int, place: int, parts: Parts) -> bytes:
     return text + b"\n"
 
 
-def summary_text(access: ValueFileAccess, state: FileState, lengths: numpy.ndarray) -> bytes:  # type: ignore[type-arg]
+def summary_text(access: ValueFileAccess, state: FileState, lengths: NDArray[numpy.int64]) -> bytes:
     """What the file has, and each of its slabs."""
     size = access.values.bytes_of_slab
     slabs = access.values.slabs()
@@ -133,7 +134,7 @@ def summary_text(access: ValueFileAccess, state: FileState, lengths: numpy.ndarr
     return text
 
 
-def sizing_chart(lengths: numpy.ndarray) -> bytes:  # type: ignore[type-arg]
+def sizing_chart(lengths: NDArray[numpy.int64]) -> bytes:
     """How much a file with records of one fixed size would need for these messages, by that size."""
     rows = [f"{'Record Size':>12} {'Store':>14} {'Efficiency':>10} {'Multirecords':>12}"]
     total = int(lengths.sum())
@@ -262,7 +263,7 @@ def _show(
             write(collected.getvalue())
             collected = io.BytesIO()
     write(collected.getvalue())
-    sizes = numpy.array(lengths, "<i8")
+    sizes = numpy.array(lengths, numpy.int64)
     if verbose:
         write(summary_text(state_access(path), state, sizes))
     if chart:

@@ -3,7 +3,7 @@
 import json
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -180,6 +180,50 @@ def test_a_value_that_moves_while_it_is_read_is_found(core: SowCore) -> None:
     )
 
 
+class Meanwhile:
+    """The number of a topic; every use of it lets something happen."""
+
+    def __init__(self, happen: Callable[[], None]) -> None:
+        self._happen = happen
+
+    def __index__(self) -> int:
+        self._happen()
+        return 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_key_is_missed_while_the_value_file_changes(core: SowCore, seed: int) -> None:
+    """Values are replaced, moved and removed at every moment of the reading."""
+    chance = random.Random(seed)
+    topic = core.topics[UNLOGGED_PREFIX]
+    number = 0
+
+    def publish(id_: int, length: int) -> None:
+        nonlocal number
+        number += 1
+        core.publish(UNLOGGED_PREFIX, {"id": id_, "n": number, "text": "x" * length})
+
+    def happen() -> None:
+        for _ in range(chance.randrange(4)):
+            publish(chance.randrange(50), 3000)
+        if chance.random() < 0.1:
+            core.delete(UNLOGGED_PREFIX, chance.randrange(100, 150))
+
+    for id_ in range(150):
+        publish(id_, 1000)
+    for _ in range(300):
+        publish(chance.randrange(50), 3000)
+    path = value_file(core, UNLOGGED_PREFIX)
+    values = ValueReader(topic.descriptor, SLAB_SIZE, lambda: path.stat().st_size)
+    fold = StateFold(topic.keys.definition)
+    first = core.next_txid
+    fold.read_values(values, [Meanwhile(happen)], 1 << 63)  # type: ignore[list-item]
+    keys, txids, _, _ = fold.live()
+    found = set(keys.tolist())
+    assert {topic.keys.key(b'{"id":%d}' % id_) for id_ in range(100)} <= found
+    assert any(txid >= first for txid in txids.tolist())
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_damaged_value_files_never_crash_a_reader(core: SowCore, seed: int) -> None:
     chance = random.Random(seed)
@@ -223,13 +267,14 @@ def test_the_beginning_and_the_place_in_the_header_page(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         write_begin(file.fileno(), 77)
         write_log_place(file.fileno(), place)
-    page = bytearray(path.read_bytes())
+    page = path.read_bytes()
     assert read_begin(page) == 77
     assert read_log_place(page) == place
-    page[2048] ^= 1
-    page[2570] ^= 1
-    assert read_begin(page) == NEVER
-    assert read_log_place(page) is None
+    torn = bytearray(page)
+    torn[2048] ^= 1
+    torn[2570] ^= 1
+    assert read_begin(bytes(torn)) == NEVER
+    assert read_log_place(bytes(torn)) is None
 
 
 def test_the_file_of_names() -> None:
