@@ -29,7 +29,14 @@ from tests.support.journals import journal
 from tests.support.records import RecordParts
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
-DOCUMENTED = ("amps_journal_dump", "amps_journal_search", "amps_grep", "amps_file", "amps_bio_perf_test", "amps_sow_dump")
+DOCUMENTED = (
+    "amps_journal_dump",
+    "amps_journal_search",
+    "amps_grep",
+    "amps_file",
+    "amps_bio_perf_test",
+    "amps_sow_dump",
+)
 
 
 def scripts() -> dict[str, str]:
