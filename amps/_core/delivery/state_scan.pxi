@@ -24,7 +24,7 @@ from amps._core.journal.record cimport (
 )
 from amps._core.shm.platform cimport monotonic_ns
 from amps._core.sow.slots cimport KEY_LIVE, KeySlot, RequestedKey
-from amps._core.sow.table cimport NOT_WRITTEN, StateReader
+from amps._core.sow.table cimport NOT_REACHED, NOT_RESIDENT, NOT_WRITTEN, StateReader
 from amps._core.values.decimal_digits cimport decimal_digits_write
 from amps._core.values.fields cimport (
     MESSAGE_LAST_UPDATED,
@@ -55,6 +55,8 @@ cdef enum:
     PREFETCHED_LINES = 6           # of a value; the processor goes on by itself
     OUTPUT_BYTES_MAX = 262144      # of one step
     LARGE_VALUE_BYTES = 65536
+    LINKS_PER_STEP = 1024
+    ATTEMPTS_MAX = 10
 
 
 @cython.final
@@ -140,8 +142,8 @@ cdef class StateScan:
             while self.window_at < self.window_count:
                 found = &self.window[self.window_at]
                 result = self.look(found, written)
-                if result == MISSING:
-                    return MISSING
+                if result == MISSING or result == MORE:
+                    return result
                 if result == WAITS:
                     self.keep_unwritten(&found.slot)
                 self.window_at += 1
@@ -153,9 +155,12 @@ cdef class StateScan:
             later.slot = self.unwritten[self.unwritten_at]
             later.record = NULL
             result = self.look(&later, written)
+            self.unwritten[self.unwritten_at] = later.slot
             if result != DONE:
                 return result
             self.unwritten_at += 1
+            if monotonic_ns() >= until_ns:
+                return MORE
         return DONE
 
     cdef int keep_unwritten(self, const KeySlot* slot) except -1:
@@ -207,26 +212,35 @@ cdef class StateScan:
         return 0
 
     cdef int look(self, SlotFound* found, uint64_t written) except -1:
-        """Compare the value of a slot. DONE, WAITS: its record is not written yet, MISSING: it is not in memory."""
+        """Compare the value of a slot. DONE; WAITS: its record is not written yet; MISSING: it is not in memory; MORE: it
+        is not found yet.
+        """
         cdef const RecordHeader* record = found.record
         cdef KeySlot* slot = &found.slot
         cdef int attempts = 0
         while True:
             try:
-                if slot.txid < self.txid and not self.reader.is_resident(slot.place, slot.length):
-                    return MISSING
                 if record == NULL:
-                    record = self.reader.value(slot, self.txid, written)
+                    record = self.reader.walk(slot, self.txid, written, LINKS_PER_STEP)
+                elif not self.reader.is_resident(slot.place, slot.length):
+                    return MISSING
                 break
             except LogRemoved:
+                # The core has copied what is still needed: the slot leads there now.
                 attempts += 1
-                if attempts == 3 or not self.reader.table.find_copy(slot.key, slot):
+                if attempts == ATTEMPTS_MAX:
                     raise LogDamaged("journals", 0, f"the value of key {slot.key} is in a journal that was removed")
+                if not self.reader.table.find_copy(slot.key, slot):
+                    return DONE
                 record = NULL
         if record == NULL:
             return DONE
         if record == NOT_WRITTEN:
             return WAITS
+        if record == NOT_RESIDENT:
+            return MISSING
+        if record == NOT_REACHED:
+            return MORE
         if not record_parts_fit(record) or (found.record != NULL and record.txid != slot.txid):
             raise LogDamaged("journals", 0, f"the value of key {slot.key} is not at its place")
         self.compared += 1

@@ -111,6 +111,13 @@ cdef class KeyMemory:
     def slots_used(self):
         return self.header.slots_used
 
+    @property
+    def begin_txid(self):
+        """The lowest transaction id of which snapshots can be read; None: only present ones, the topic is not in the log.
+        """
+        cdef uint64_t txid = load_acquire(&self.header.begin_txid)
+        return None if txid == NEVER else txid
+
     def counters(self):
         """{name: value} of the counters in the header."""
         cdef TableHeader header = self.header[0]

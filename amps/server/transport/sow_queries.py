@@ -23,17 +23,20 @@ from typing import Any
 from amps._core.delivery.results import SCAN_DONE, SCAN_FULL, SCAN_MISSING, SCAN_MORE, ResultFrames, StateScan
 from amps._core.expressions.machine import Filter, FilterSet
 from amps._core.queues.sender import QueueSearch
+from amps._core.sow.table import StateReader
 from amps._core.values.documents import Documents
 from amps._core.wire.framing import build_header
 from amps._core.wire.topics import TopicEntry
 from amps.config.model_sow import SowTopicConfig
 from amps.server.shared.journal_view import PagesMissing
 from amps.server.transport.answering import Header, tell_counts, text_of, wanted_acks
+from amps.server.transport.bookmarks import BookmarkRange
 from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, option_text, tokenize
 from amps.server.transport.ordering import OrderField, Ordering, ResultTooLarge, Row, parse_order
+from amps.server.transport.past_states import MomentSearch, parse_moment
 from amps.server.transport.queue_queries import ROWS_ALL, ROWS_PER_STEP, page_of
 from amps.server.transport.queue_searches import LOG_BYTES_PER_STEP, QueueSearches
 from amps.server.transport.session import Session, Subscription
@@ -62,6 +65,7 @@ class Terms:
     is_ordered: bool
     options: Options
     queue_keys: frozenset[int] | None = None
+    moment: BookmarkRange | None = None
     beginnings: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -120,6 +124,8 @@ def terms_of(
     skip, limit = page_of(header)
     names = worker.queues.names
     found = tokenize(option_text(header), text_of(header, "cmd"))
+    bookmark = header.get("bookmark")
+    asks_past = bookmark is not None and text_of(header, "cmd") == "sow"
     return Terms(
         targets_of(connection, worker, header, topics, "read"),
         [number for number in queues if connection.may("read", names.queues[number].name)],
@@ -129,6 +135,7 @@ def terms_of(
         bool(order) or "skip_n" in found,
         options,
         _queue_keys(header),
+        parse_moment(str(bookmark)) if asks_past else None,
     )
 
 
@@ -198,8 +205,25 @@ class SowQuery:
         if existing.queried:
             self._before = copy.copy(existing)
 
-    def begin(self, filter_: Filter | None, txid: int) -> None:
-        """Begin the first part, for the snapshot at a transaction id. The connection's result has begun."""
+    def _txid_of(self, target: Target, reader: StateReader, past: MomentSearch | None) -> int:
+        """The transaction id of the snapshot of a topic. Raises CommandFailure if it cannot be read."""
+        if past is None or not target.entry.logged:
+            return self._txid
+        wanted = past.result()
+        if wanted is None:
+            return self._txid
+        begin = reader.table.begin_txid
+        if wanted and (begin is None or wanted < begin or past.is_lost):
+            raise CommandFailure(
+                "invalid bookmark",
+                f"the log does not go back so far: the state of {target.entry.name!r} at that moment is not known",
+            )
+        return min(wanted, self._txid)
+
+    def begin(self, filter_: Filter | None, txid: int, past: MomentSearch | None = None) -> None:
+        """Begin the first part, for the snapshot at a transaction id, or, of topics in the log, at a moment that was
+        searched for. The connection's result has begun. Raises CommandFailure if the log does not go back so far.
+        """
         terms, worker, connection = self.terms, self._worker, self._connection
         self._filter = filter_
         self._txid = txid
@@ -227,12 +251,15 @@ class SowQuery:
             is_known = before is not None and before.matches(target.entry)
             if is_known and before is not None and before.filter is None:
                 continue  # all its records are known
+            txid_of_topic = self._txid_of(target, reader, past)
+            if txid_of_topic == 0:
+                continue  # it is the state before the log: there are no records
             self._scans.append(
                 StateScan(
                     reader,
                     target.entry,
                     filters,
-                    txid,
+                    txid_of_topic,
                     target.keys,
                     None if terms.is_ordered else self._frames,
                     self._counts_all,
@@ -458,16 +485,23 @@ class SowQuery:
 
     # --- all of it --------------------------------------------------------------------------------------------
 
-    async def run(self, command: Command, filter_: Filter | None, txid: int, sub_id: str | None = None) -> None:
-        """Send the result for the snapshot at a transaction id, as part of a command. The connection's result has begun;
-        the caller ends it. Raises CommandFailure.
+    async def run(
+        self,
+        command: Command,
+        filter_: Filter | None,
+        txid: int,
+        sub_id: str | None = None,
+        past: MomentSearch | None = None,
+    ) -> None:
+        """Send the result for the snapshot at a transaction id, as part of a command; see `begin`. The connection's result
+        has begun; the caller ends it. Raises CommandFailure.
         """
         connection, scans = self._connection, self._worker.scans
         name = self._query_id or sub_id or ""
         connection.queries[name] = self
         self.sub_id = sub_id
         try:
-            self.begin(filter_, txid)
+            self.begin(filter_, txid, past)
             command.release()
             if self._ordering is not None:
                 await command.until(partial(scans.begin, self, connection))
@@ -492,8 +526,13 @@ async def answer_alone(command: Command, worker: WorkerContext, connection: Sess
     with states.snapshot() as snapshot:
         worker.core.view.read()
         snapshot.txid = worker.core.view.next_txid
+        past: MomentSearch | None = None
+        moment, journal = query.terms.moment, worker.feeds.journal
+        if moment is not None and journal is not None and any(target.entry.logged for target in query.terms.targets):
+            past = MomentSearch(journal, moment)
+            await command.looked_up(lambda _: past)
         connection.begin_result()
         try:
-            await query.run(command, filter_, snapshot.txid)
+            await query.run(command, filter_, snapshot.txid, past=past)
         finally:
             connection.end_result()
