@@ -6,9 +6,9 @@
 # A slot that changed after the snapshot leads back to its value. If its newest record is not written yet, a copy of the
 # slot is kept, and looked at when the log is written that far. Slots that come into use later are newer than the snapshot.
 
+from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
 
 import numpy
 
@@ -67,12 +67,15 @@ cdef class StateScan:
 
     def __init__(
         self, StateReader reader not None, TopicEntry entry not None, FilterSet filters, uint64_t txid, keys=None,
-        ResultFrames frames=None, bint counts_all=True, bint collects_keys=False, FilterSet excluded=None
+        ResultFrames frames=None, bint counts_all=True, bint collects_keys=False, FilterSet excluded=None,
+        list logical=None
     ):
         """entry: the TopicEntry of the topic. filters: a set with one filter; None: all records match. txid: of the
         snapshot. keys: the keys that are looked up; None: all. frames: takes the matching records; None: they are
         collected, as rows, or, with collects_keys, as the keys of a deletion. counts_all: compare records also when
         `frames` takes no more. excluded: a set with one filter, whose matches are counted but not taken.
+        logical: of a topic with Pattern, by the number of the logical topic: its TopicEntry and the beginning of its frames;
+        None, also for all numbers behind the end: the topic is left out. Without a Pattern: None.
         """
         self.reader = reader
         self.entry = entry
@@ -84,7 +87,8 @@ cdef class StateScan:
         self.collects_keys = collects_keys
         self.collects_rows = frames is None and not collects_keys
         self.rows = []
-        self.found_keys = bytearray()
+        self.found_keys = {}
+        self.logical = logical
         self.keys = None
         self.next = 0
         self.end = reader.table.header.slots_used
@@ -108,15 +112,19 @@ cdef class StateScan:
         return self.reader.places.missing
 
     def take_rows(self):
-        """[(key, its text, UNIX time in ns, correlation id, payload)] of the matches since the last call."""
+        """[(number of the logical topic, key, its text, UNIX time in ns, correlation id, payload)] of the matches since the
+        last call.
+        """
         rows = self.rows
         self.rows = []
         return rows
 
     def take_keys(self):
-        """The keys of the matches since the last call, and the transaction ids of their records: RequestedKeys."""
+        """{number of the logical topic: the keys of the matches since the last call, and the transaction ids of their
+        records, as RequestedKeys}
+        """
         keys = self.found_keys
-        self.found_keys = bytearray()
+        self.found_keys = {}
         return keys
 
     def run(self, uint64_t written, uint64_t until_ns):
@@ -196,6 +204,10 @@ cdef class StateScan:
             if not self.copy_next(&found.slot):
                 continue
             found.record = NULL
+            if self.logical is not None and (
+                found.slot.topic >= <uint32_t>PyList_GET_SIZE(self.logical) or self.logical[found.slot.topic] is None
+            ):
+                continue
             if found.slot.txid < self.txid:
                 if found.slot.state != KEY_LIVE:
                     continue
@@ -244,10 +256,12 @@ cdef class StateScan:
         if not record_parts_fit(record) or (found.record != NULL and record.txid != slot.txid):
             raise LogDamaged("journals", 0, f"the value of key {slot.key} is not at its place")
         self.compared += 1
+        if self.logical is not None:
+            self.entry = <TopicEntry>(<tuple>self.logical[slot.topic])[0]
         if self.filters is None or self.matches(self.filters, slot.key, record):
             self.matched += 1
             if self.excluded is None or not self.matches(self.excluded, slot.key, record):
-                self.take(slot.key, record)
+                self.take(slot, record)
         return DONE
 
     cdef bint matches(self, FilterSet filters, uint64_t key, const RecordHeader* record) except -1:
@@ -284,19 +298,24 @@ cdef class StateScan:
             evaluation.last_unreadable = (self.entry.name, record.publisher_id, record.sequence)
         return filters.matched_count > 0
 
-    cdef int take(self, uint64_t key, const RecordHeader* record) except -1:
+    cdef int take(self, const KeySlot* slot, const RecordHeader* record) except -1:
         cdef RequestedKey wanted
-        cdef uint8_t[24] digits
         if self.frames is not None:
-            return self.frames.put_record(key, record)
+            if self.logical is not None:
+                self.frames.begin_topic((<tuple>self.logical[slot.topic])[1])
+            return self.frames.put_record(slot.key, record)
         if self.collects_keys:
-            wanted.key = key
+            wanted.key = slot.key
             wanted.seen_txid = record.txid
-            self.found_keys += (<const char*>&wanted)[: sizeof(wanted)]
+            keys = self.found_keys.get(slot.topic)
+            if keys is None:
+                keys = self.found_keys[slot.topic] = bytearray()
+            keys += (<const char*>&wanted)[: sizeof(wanted)]
             return 0
         text = (<const char*>record_sow_key(record))[: record.sow_key_length]
         self.rows.append((
-            key,
+            slot.topic,
+            slot.key,
             text,
             record.timestamp_ns,
             (<const char*>record_correlation_id(record))[: record.correlation_id_length],

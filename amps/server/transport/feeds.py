@@ -180,7 +180,7 @@ class Feeds:
 
     def release_journals(self) -> None:
         """Publish which journals this worker does not need any more."""
-        self.states.release_journals()
+        self.states.release_journals(time.monotonic())
         if self.journal is not None:
             self.journal.release_unused()
         if self._pages is not None:
