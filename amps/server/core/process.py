@@ -249,6 +249,9 @@ class Core:
         self._queues = queues
         states = self._recover_states(journal, recovered) if config.sow_topics else None
         self._states = states
+        if states is not None:
+            # Values that are in no journal may be newer than the time says: the last start may be a moment ago.
+            next_txid = max(next_txid, states.last_txid + 1)
         if journal is not None:
             self._begin_actions(journal.position)
         matcher = TopicMatcher(config)

@@ -143,6 +143,11 @@ class CoreStates:
             for name in names:
                 yield name, topic.config.message_type
 
+    @property
+    def last_txid(self) -> int:
+        """The highest transaction id of a value or removal; 0: there is none."""
+        return max((topic.sow.state.table.counters()["last_txid"] for topic in self._topics), default=0)
+
     # --- files ----------------------------------------------------------------------------------------------
 
     def _make(self, config: SowTopicConfig) -> _Topic:

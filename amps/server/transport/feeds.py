@@ -92,7 +92,8 @@ class Feeds:
         members = SubscriptionSet(
             topics, evaluations, combine=True, live=True, holds=self._expect_due, states=self.states
         )
-        self._live = LiveFeed(members, core, schedule, flush)
+        floor = self.states.floor if config.sow_topics else None
+        self._live = LiveFeed(members, core, schedule, flush, floor)
         self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
         self._at_watermark: list[tuple[Replay, int]] = []
@@ -356,6 +357,8 @@ class Feeds:
             then()
 
         view = self._core.view
+        if self._live.tailer is None:
+            self._live.hold()
         view.read()
         txid = int(view.next_txid)
         if self._live.tailer is None:

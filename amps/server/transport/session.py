@@ -249,23 +249,26 @@ class Session(ABC):
         kind: str,
         command_id: str | None,
         failure: str | None = None,
-        *,
-        in_result: bool = False,
         **extra: Any,
     ) -> None:
-        """Send one acknowledgement. `failure`: the reason of a failure; None: success. `in_result`: as part of the result
-        that is being sent.
-        """
+        """Send one acknowledgement. `failure`: the reason of a failure; None: success."""
+        header = self._acknowledgement(kind, command_id, failure, extra)
+        self.send(header)
+
+    def acknowledge_in_result(self, kind: str, command_id: str | None, **extra: Any) -> None:
+        """Send a success as part of the result that is being sent."""
+        self.send_result(self._acknowledgement(kind, command_id, None, extra))
+
+    def _acknowledgement(
+        self, kind: str, command_id: str | None, failure: str | None, extra: dict[str, Any]
+    ) -> dict[str, Any]:
         header: dict[str, Any] = {"cmd": "ack", "cmd_id": command_id, "ack_type": kind}
         header["status"] = "failure" if failure is not None else "success"
         header["reason"] = failure
         header.update(extra)
-        if in_result:
-            self.send_result(header)
-        else:
-            self.send(header)
         if self.trace:
             self.log.log("17-0002", client=self.shown_name, data=build_header(header))
+        return header
 
     def persisted(self, sequence: int, reason: str | None) -> None:
         """Send a conflated persisted acknowledgement for this publisher, without a command id."""

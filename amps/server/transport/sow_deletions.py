@@ -254,6 +254,7 @@ class Deleting:
             connection,
             worker,
             header,
+            connection.acknowledge,
             **_query_id(header),
             topic_matches=deletion.compared,
             matches=deletion.matched,

@@ -524,7 +524,7 @@ class SowQuery:
             connection,
             self._worker,
             self._header,
-            in_result=True,
+            connection.acknowledge_in_result,
             **self._ids,
             topic_matches=sum(scan.compared for scan in self._done) + (queues.compared if queues else 0),
             matches=sum(scan.matched for scan in self._done)
@@ -537,7 +537,7 @@ class SowQuery:
         return {**self._sub_id, "query_id": self._header.get("query_id")}
 
     def _acknowledge(self, kind: str) -> None:
-        self._connection.acknowledge(kind, self._header.get("cmd_id"), in_result=True, **self._ids)
+        self._connection.acknowledge_in_result(kind, self._header.get("cmd_id"), **self._ids)
 
     # --- all of it --------------------------------------------------------------------------------------------
 
