@@ -23,6 +23,7 @@ from pathlib import Path
 import msgpack
 
 from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, checksum
+from amps._core.journal.writer import LogWriter
 from amps._core.sequencer.sequencer import CarryOver, Sequencer, SowTopic, replay_states
 from amps._core.shm.memory import NO_JOURNAL
 from amps._core.sow.shaping import KeyMaker
@@ -251,12 +252,14 @@ class CoreStates:
                     text=f"SOW topics are rebuilt from the log: {share:.0%} read, {self._live():,} values",
                 )
 
-    def read_journals(self) -> None:
-        """Let the sequencer read values in the journals, for deltas."""
+    def read_journals(self, journal: LogWriter) -> None:
+        """Let the sequencer read values in the journals, for deltas and enrichment. `journal`: writes them. Its number is
+        asked for: the watermarks follow at the end of a turn, and values may be read before, in a journal that began in it.
+        """
         control = self._runtime.control
         directory = self._directory(lambda topic, message_type: None)
         self.places = JournalPlaces(
-            directory, lambda: (control.first_journal_number, control.watermarks()[3])
+            directory, lambda: (control.first_journal_number, journal.number)
         )
 
     def _directory(self, resolve: Callable[[str, str], object]) -> LogDirectory:
