@@ -27,12 +27,14 @@ def test_the_guide_to_the_state_of_the_world(tmp_path: Path) -> None:
     """sow.md §25, 1, 8, 12, 18, 19, 23, 30, 31, 39, 40, 41, 47, 59, 60, with conf/sow.xml."""
     small = "</JournalDirectory><JournalSize>10MB</JournalSize><PreallocatedJournalFiles>1</PreallocatedJournalFiles>"
     configuration = SAMPLE.read_text().replace("9007", "127.0.0.1:${PORT}").replace("</JournalDirectory>", small)
-    with Server(directory=tmp_path / "server", configuration=configuration) as server:
-        with programs(GUIDE_TO_SOW, tmp_path, server.port()) as guide:
-            found = examples(GUIDE_TO_SOW)
-            assert len(found) == 12
-            for language, text, shown in found:
-                assert output(guide, language, text) == shown, text
+    with (
+        Server(directory=tmp_path / "server", configuration=configuration) as server,
+        programs(GUIDE_TO_SOW, tmp_path, server.port()) as guide,
+    ):
+        found = examples(GUIDE_TO_SOW)
+        assert len(found) == 12
+        for language, text, shown in found:
+            assert output(guide, language, text) == shown, text
 
 
 def test_every_program_of_the_guide_is_run() -> None:

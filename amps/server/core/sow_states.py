@@ -253,8 +253,10 @@ class CoreStates:
                 )
 
     def read_journals(self, journal: LogWriter) -> None:
-        """Let the sequencer read values in the journals, for deltas and enrichment. `journal`: writes them. Its number is
-        asked for: the watermarks follow at the end of a turn, and values may be read before, in a journal that began in it.
+        """Let the sequencer read values in the journals, for deltas and enrichment.
+
+        `journal` writes them. Its number counts, not that of the watermarks: these follow at the end of a turn, and
+        a value may be needed before, in a journal that began in the same turn.
         """
         control = self._runtime.control
         directory = self._directory(lambda topic, message_type: None)
