@@ -128,6 +128,7 @@ cdef RecordHeader* enter_state(
     cdef TopicState state = sow.state
     cdef RecordState* about = record_state(record)
     cdef uint64_t before
+    cdef bint is_delta
     core.refusal = None
     if about == NULL:
         raise ValueError("a message for a SOW topic has no key")
@@ -138,15 +139,17 @@ cdef RecordHeader* enter_state(
             if about.key == 0:
                 core.refusal = "two chains"
                 return NULL
-        before = state.value_of(about.key)
-        record = shaped_record(
-            core, sow, record, stored_record(core, state, before) if before else NULL,
-            record.flags & FLAG_DELTA and sow.documents is not None,
-        )
-        if record == NULL:
-            core.refusal = "message too large"
-            return NULL
-        if record.flags & FLAG_DELTA and sow.documents is not None:
+        is_delta = record.flags & FLAG_DELTA and sow.documents is not None
+        if is_delta or sow.enrichment is not None:
+            # Other messages need no value before, and reading it may wait for the disk.
+            before = state.value_of(about.key)
+            record = shaped_record(
+                core, sow, record, stored_record(core, state, before) if before else NULL, is_delta
+            )
+            if record == NULL:
+                core.refusal = "message too large"
+                return NULL
+        if is_delta:
             record.kind = KIND_DELTA_PUBLISH
         about = record_state(record)
     if not state.ensure(record.length, in_journal):

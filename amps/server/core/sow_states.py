@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.journal.writer import LogWriter
 from amps._core.sequencer.sequencer import CarryOver, Sequencer, SowTopic, replay_states
 from amps._core.shm.memory import NO_JOURNAL
 from amps._core.sow.shaping import KeyMaker
@@ -296,12 +297,16 @@ class CoreStates:
                     text=f"SOW topics are rebuilt from the log: {share:.0%} read, {self._live():,} values",
                 )
 
-    def read_journals(self) -> None:
-        """Let the sequencer read values in the journals, for deltas."""
+    def read_journals(self, journal: LogWriter) -> None:
+        """Let the sequencer read values in the journals, for deltas and enrichment.
+
+        `journal` writes them. Its number counts, not that of the watermarks: these follow at the end of a turn, and
+        a value may be needed before, in a journal that began in the same turn.
+        """
         control = self._runtime.control
         directory = self._directory(lambda topic, message_type: None)
         self.places = JournalPlaces(
-            directory, lambda: (control.first_journal_number, control.watermarks()[3])
+            directory, lambda: (control.first_journal_number, journal.number)
         )
 
     def _directory(self, resolve: Callable[[str, str], object]) -> LogDirectory:
