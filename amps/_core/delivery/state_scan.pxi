@@ -57,6 +57,7 @@ cdef enum:
     LARGE_VALUE_BYTES = 65536
     LINKS_PER_STEP = 1024
     ATTEMPTS_MAX = 10
+    SLOTS_PER_WINDOW = 4096        # that are looked at; most of them may be free
 
 
 @cython.final
@@ -198,8 +199,9 @@ cdef class StateScan:
         cdef SlotFound* found
         cdef const uint8_t* at
         cdef uint32_t line
+        cdef uint64_t until = min(self.end, self.next + SLOTS_PER_WINDOW)
         self.window_count = self.window_at = 0
-        while self.window_count < WINDOW_SLOTS and self.next < self.end:
+        while self.window_count < WINDOW_SLOTS and self.next < until:
             found = &self.window[self.window_count]
             if not self.copy_next(&found.slot):
                 continue

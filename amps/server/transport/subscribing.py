@@ -502,7 +502,7 @@ class Subscribing:
             names = list(connection.subscriptions)
         else:
             names = [name.strip() for name in sub_ids.split(",") if name.strip()]
-        wanted_ids = {name.strip() for name in query_ids.split(",")}
+        wanted_ids = {name.strip() for name in query_ids.split(",") if name.strip()}
         for query_id, query in list(connection.queries.items()):
             if query_id in wanted_ids or query.sub_id in names:
                 query.cancel()
