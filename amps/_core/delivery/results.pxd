@@ -92,6 +92,6 @@ cdef class StateScan:
     cdef int fill_window(self) except -1
     cdef bint copy_next(self, KeySlot* slot) noexcept
     cdef int look(self, SlotFound* found, uint64_t written) except -1
-    cdef bint matches(self, FilterSet filters, uint64_t key, const RecordHeader* record) except -1
+    cdef bint matches(self, FilterSet filters, const RecordHeader* record) except -1
     cdef int take(self, const KeySlot* slot, const RecordHeader* record) except -1
     cdef int keep_unwritten(self, const KeySlot* slot) except -1

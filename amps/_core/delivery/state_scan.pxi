@@ -25,14 +25,8 @@ from amps._core.journal.record cimport (
 from amps._core.shm.platform cimport monotonic_ns
 from amps._core.sow.slots cimport KEY_LIVE, KeySlot, RequestedKey
 from amps._core.sow.table cimport NOT_REACHED, NOT_RESIDENT, NOT_WRITTEN, StateReader
-from amps._core.values.decimal_digits cimport decimal_digits_write
-from amps._core.values.fields cimport (
-    MESSAGE_LAST_UPDATED,
-    MESSAGE_SOW_KEY,
-    MESSAGE_SOW_KEY_HASH,
-    MessageContext,
-)
-from amps._core.values.value cimport VALUE_DOUBLE, VALUE_INTEGER, VALUE_STRING, VALUE_UNSIGNED, Value
+from amps._core.values.fields cimport MESSAGE_LAST_UPDATED, MessageContext
+from amps._core.values.value cimport VALUE_DOUBLE, Value
 from amps._core.wire.topics cimport TopicEntry, tell_facts
 
 cdef extern from *:
@@ -260,18 +254,17 @@ cdef class StateScan:
         self.compared += 1
         if self.logical is not None:
             self.entry = <TopicEntry>(<tuple>self.logical[slot.topic])[0]
-        if self.filters is None or self.matches(self.filters, slot.key, record):
+        if self.filters is None or self.matches(self.filters, record):
             self.matched += 1
-            if self.excluded is None or not self.matches(self.excluded, slot.key, record):
+            if self.excluded is None or not self.matches(self.excluded, record):
                 self.take(slot, record)
         return DONE
 
-    cdef bint matches(self, FilterSet filters, uint64_t key, const RecordHeader* record) except -1:
+    cdef bint matches(self, FilterSet filters, const RecordHeader* record) except -1:
         """Evaluate a filter."""
         cdef EvaluationContext evaluation = filters.evaluation
         cdef MessageContext context = evaluation.context
         cdef uint64_t unreadable = evaluation.unreadable
-        cdef uint8_t[24] digits
         cdef Value* fact
         if filters.asks_message:
             tell_facts(context, record, self.entry.raw_name, False, False)
@@ -279,20 +272,6 @@ cdef class StateScan:
             fact.kind = VALUE_DOUBLE
             fact.flags = 0
             fact.number.double_ = record.timestamp_ns / 1e9
-            fact = &context.facts[<int>MESSAGE_SOW_KEY]
-            if record.sow_key_length == 0:
-                fact.kind = VALUE_STRING
-                fact.flags = 0
-                fact.text = &digits[0]
-                fact.length = decimal_digits_write(&digits[0], key)
-            fact = &context.facts[<int>MESSAGE_SOW_KEY_HASH]
-            fact.flags = 0
-            if key >> 63:
-                fact.kind = VALUE_UNSIGNED
-                fact.number.unsigned_integer = key
-            else:
-                fact.kind = VALUE_INTEGER
-                fact.number.integer = <long long>key
             if filters.asks_publisher:
                 evaluation.tell_publisher(record_client_id(record))
         filters.match(record_payload(record), record.payload_length)
