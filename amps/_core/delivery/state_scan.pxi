@@ -1,10 +1,11 @@
 # The scan of a SOW topic: all records of a snapshot, or those of some keys, that match a filter.
 #
-# The slots are walked in their order, in windows: the slots of a window are copied first, and the memory of their values
-# is requested, because values lie at random places. Then each value is compared with the filter.
+# The slots are walked in their order, in windows: the slots of a window are copied first, and the memory of their
+# values is requested, because values lie at random places. Then each value is compared with the filter.
 #
 # A slot that changed after the snapshot leads back to its value. If its newest record is not written yet, a copy of the
-# slot is kept, and looked at when the log is written that far. Slots that come into use later are newer than the snapshot.
+# slot is kept, and looked at when the log is written that far. Slots that come into use later are newer than the
+# snapshot.
 
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -69,8 +70,8 @@ cdef class StateScan:
         snapshot. keys: the keys that are looked up; None: all. frames: takes the matching records; None: they are
         collected, as rows, or, with collects_keys, as the keys of a deletion. counts_all: compare records also when
         `frames` takes no more. excluded: a set with one filter, whose matches are counted but not taken.
-        logical: of a topic with Pattern, by the number of the logical topic: its TopicEntry and the beginning of its frames;
-        None, also for all numbers behind the end: the topic is left out. Without a Pattern: None.
+        logical: of a topic with Pattern, by the number of the logical topic: its TopicEntry and the beginning of its
+        frames; None, also for all numbers behind the end: the topic is left out. Without a Pattern: None.
         """
         self.reader = reader
         self.entry = entry
@@ -103,12 +104,12 @@ cdef class StateScan:
 
     @property
     def missing(self):
-        """File, offset and length of the part to read after SCAN_MISSING, and the file offset up to which it is needed."""
+        """File, offset and length of the part to read after SCAN_MISSING; the file offset up to which it is needed."""
         return self.reader.places.missing
 
     def take_rows(self):
-        """[(number of the logical topic, key, its text, UNIX time in ns, correlation id, payload)] of the matches since the
-        last call.
+        """[(number of the logical topic, key, its text, UNIX time in ns, correlation id, payload)] of the matches
+        since the last call.
         """
         rows = self.rows
         self.rows = []
@@ -220,8 +221,8 @@ cdef class StateScan:
         return 0
 
     cdef int look(self, SlotFound* found, uint64_t written) except -1:
-        """Compare the value of a slot. DONE; WAITS: its record is not written yet; MISSING: it is not in memory; MORE: it
-        is not found yet.
+        """Compare the value of a slot. DONE; WAITS: its record is not written yet; MISSING: it is not in memory; MORE:
+        it is not found yet.
         """
         cdef const RecordHeader* record = found.record
         cdef KeySlot* slot = &found.slot
