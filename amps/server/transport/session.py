@@ -81,6 +81,16 @@ class TransactionAnswers(Protocol):
         """Whether an answer waits for the durable watermark."""
 
 
+class Page(Protocol):
+    """The page of a subscription (pages.py)."""
+
+    def open(self, subscription: "Subscription") -> None:
+        """Let the subscription get the changes of the page from now on."""
+
+    def close(self) -> None:
+        """Let it get them no more."""
+
+
 class CancellableQuery(Protocol):
     """A query whose result is being sent (sow_queries.py)."""
 
@@ -398,6 +408,10 @@ class Subscription:
     options_text: str = ""
     conflation: LiveConflation | None = None
     """Holds its messages in the live group; set only while it is a member there."""
+    page: "Page | None" = None
+    """Of a paginated subscription."""
+    result_terms: frozenset[str] = frozenset()
+    """Which of `top_n`, `skip_n` and `orderby` its query has."""
 
     def matches(self, entry: TopicEntry) -> bool:
         """Whether it gets messages of a topic."""
@@ -444,6 +458,11 @@ class Subscription:
         return entry.sow is not None and set(conflating.paths) == set(entry.sow.keys.fields.paths)
 
     @property
+    def is_paginated(self) -> bool:
+        """Whether only the records on its page exist for it."""
+        return "skip_n" in self.result_terms and not self.queues
+
+    @property
     def may_pause(self) -> bool:
         """Whether it can be paused: it has a bookmark, and gets messages only when they are durable."""
         return self.bookmark is not None and not self.options.live
@@ -477,6 +496,8 @@ class Subscription:
         self.paused = other.paused
         self.queues = other.queues
         self.queried = other.queried
+        self.page = other.page
+        self.result_terms = other.result_terms
         self.wants_persisted |= other.wants_persisted
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from amps._core.delivery.results import SCAN_DONE, SCAN_FULL, SCAN_MISSING, SCAN_MORE, ResultFrames, StateScan
 from amps._core.expressions.machine import Filter, FilterSet
@@ -191,6 +191,19 @@ class _QueueRows(QueueSearches):
         self._query.add_rows(name, [Row(queue, *row) for row in search.take_rows()])
 
 
+class SortedRows(Protocol):
+    """What puts the rows of a result in order."""
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add records. Raises ResultTooLarge."""
+
+    def finish(self) -> None:
+        """Prepare the output: all records have been added."""
+
+    def take(self, rows_max: int, bytes_max: int) -> list[Row]:
+        """The next records in the order, up to about the limits. An empty list: there are no more."""
+
+
 class SowQuery:
     """The result of a query, in steps: a Run of scans.py, twice if it is ordered."""
 
@@ -205,7 +218,7 @@ class SowQuery:
         self._filter: Filter | None = None
         self._txid = 0
         self._counts_all = "stats" in wanted_acks(header)
-        self._ordering: Ordering | None = None
+        self._ordering: SortedRows | None = None
         self._names: list[str] = []  # of the topics of collected rows
         self._frames: ResultFrames | None = None
         self._scans: list[StateScan] = []
@@ -258,21 +271,11 @@ class SowQuery:
         terms, worker, connection = self.terms, self._worker, self._connection
         self._filter = filter_
         self._txid = txid
-        assert connection.results is not None
         limit = min(terms.limit, ROWS_ALL)
         of_targets = [target.entries(worker) for target in terms.targets]
         select = terms.options.select
         self._documents = None if select is None else worker.feeds.documents_of(connection.message_type)
-        self._frames = ResultFrames(
-            connection.results,
-            self._header.get("batch_size") or 1,
-            not terms.options.no_sowkey,
-            terms.options.timestamp,
-            self._documents,
-            select,
-            skip_count=terms.skip,
-            row_limit=limit,
-        )
+        self._frames = self._new_frames(terms.skip, limit)
         filters = self._alone(filter_)
         before = self._before
         known = self._alone(None if before is None else before.filter)
@@ -314,6 +317,8 @@ class SowQuery:
         self._scans.reverse()
         if before is not None and terms.options.oof:
             self._find_left(before, known, filters)
+        for number in {target.config.number for target in terms.targets}:
+            worker.runtime.sow_statistics.count_query(worker.index, number)
         if terms.queues:
             self._queues = _QueueRows(
                 self, worker.queues.filters, terms.queues, filter_, keys=terms.queue_keys
@@ -333,6 +338,35 @@ class SowQuery:
             beginning = self.terms.beginnings[name] = build_header(fields)[:-1]
         return beginning
 
+    def _new_frames(self, skip: int, limit: int) -> ResultFrames:
+        """Frames for the records of the result."""
+        options, connection = self.terms.options, self._connection
+        assert connection.results is not None
+        return ResultFrames(
+            connection.results,
+            self._header.get("batch_size") or 1,
+            not options.no_sowkey,
+            options.timestamp,
+            self._documents,
+            options.select,
+            skip_count=skip,
+            row_limit=limit,
+        )
+
+    def _new_left_frames(self) -> ResultFrames:
+        """Frames for the records that leave a subscription when it is replaced."""
+        options, connection = self.terms.options, self._connection
+        assert connection.results is not None
+        return ResultFrames(
+            connection.results,
+            1,
+            not options.no_sowkey,
+            options.timestamp,
+            self._documents,
+            options.select,
+            apart=True,
+        )
+
     def _alone(self, filter_: Filter | None) -> FilterSet | None:
         if filter_ is None:
             return None
@@ -342,16 +376,7 @@ class SowQuery:
         """Prepare to send `oof` for the records that matched the replaced subscription, and do not match this one."""
         worker, connection = self._worker, self._connection
         states = worker.feeds.states
-        assert connection.results is not None
-        self._left_frames = ResultFrames(
-            connection.results,
-            1,
-            not self.terms.options.no_sowkey,
-            self.terms.options.timestamp,
-            self._documents,
-            self.terms.options.select,
-            apart=True,
-        )
+        self._left_frames = self._new_left_frames()
         names = {entry.name for entries in self._scanned for entry in entries if entry is not None}
         topics = states.names.matching(
             before.topic, connection.message_type, regex_allowed=not before.options.non_regex_topic
@@ -495,7 +520,7 @@ class SowQuery:
         key = row.key or str(row.txid).encode()
         self._frames.add(key, row.correlation_id, row.timestamp_ns, row.deliver_at_ns, row.payload)
 
-    def _send_rows(self, ordering: Ordering, until_ns: int) -> int:
+    def _send_rows(self, ordering: SortedRows, until_ns: int) -> int:
         """Send sorted rows."""
         while True:
             rows = ordering.take(ROWS_PER_STEP, LOG_BYTES_PER_STEP)
@@ -528,18 +553,24 @@ class SowQuery:
             return
         if "completed" in wanted_acks(self._header):
             self._acknowledge("completed")
-        queues = self._queues
+        topic_matches, matches = self._counts()
         tell_counts(
             connection,
             self._worker,
             self._header,
             connection.acknowledge_in_result,
             **self._ids,
-            topic_matches=sum(scan.compared for scan in self._done) + (queues.compared if queues else 0),
-            matches=sum(scan.matched for scan in self._done)
-            + (sum(search.matched for search in queues.done) if queues else 0),
+            topic_matches=topic_matches,
+            matches=matches,
             records_returned=frames.returned,
         )
+
+    def _counts(self) -> tuple[int, int]:
+        """How many records there are, and how many of them match."""
+        queues = self._queues
+        compared = sum(scan.compared for scan in self._done) + (queues.compared if queues else 0)
+        matched = sum(scan.matched for scan in self._done)
+        return compared, matched + (sum(search.matched for search in queues.done) if queues else 0)
 
     @property
     def _ids(self) -> Header:
