@@ -7,7 +7,7 @@
 from libc.stdint cimport uint64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
-from mmap import PAGESIZE
+from mmap import PAGESIZE as _PAGESIZE
 
 from amps._core.journal.reader import LogDamaged, LogRemoved
 from amps._core.journal.reader cimport LogFile
@@ -21,7 +21,7 @@ cdef enum:
     PERIODS = 255
     BYTES_ASKED_MAX = 4194304      # of one question to the system
 
-cdef uint64_t PAGE_BYTES = PAGESIZE
+cdef uint64_t PAGE_BYTES = _PAGESIZE
 
 
 @cython.final
