@@ -41,7 +41,7 @@ from amps.server.transport.searches import Search, Searches
 from amps.server.transport.session import Place, Session, Subscription
 from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
-from amps.server.transport.sow_state import SowStates
+from amps.server.shared.sow_state import SowStates
 from amps.server.transport.start_search import Start, StartSearch
 from amps.server.transport.subscriptions import SubscriptionSet
 from amps.server.transport.topic_indexes import make_topic_indexes

@@ -69,7 +69,7 @@ from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.session import Place, Session, Subscription
 from amps.server.transport.sow_queries import SowQuery, check_select, terms_of
-from amps.server.transport.sow_state import Snapshot
+from amps.server.shared.sow_state import Snapshot
 from amps.server.transport.start_search import StartSearch
 
 AT_THE_END = (1 << 64) - 1
