@@ -50,6 +50,7 @@ HOT = {
     "queues.engine",
     "queues.sender",
     "sequencer.sequencer",
+    "sow.ranking",
     "sow.table",
 }
 

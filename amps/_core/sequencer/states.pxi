@@ -333,6 +333,8 @@ cdef bint serve_states(Sequencer core, ControlPage control) except -1:
     for sow in core.sow_topics:
         if sow.state.table.next_expiry_ns() <= core.now_ns:
             worked = expire(core, sow) or worked
+        if sow.state.values.moved_count:
+            sow.state.values.release_moved()
         if sow.state.removed_count or sow.state.values.wants_compaction() or sow.state.values.emptied:
             if floor == 0:
                 floor = control.state_floor(core.published_txid)
@@ -442,13 +444,17 @@ cdef class CarryOver:
     First the records of these journals are read, oldest first, to find the value of each key at the position where the
     log will begin. Then the values of all slots that are there are copied. It begins when no reader is before that
     position any more.
+
+    Nothing is compacted meanwhile. It ends only when no moved record waits for a sync: a record that is found alive after
+    a start must not belong to a key whose removal was in these journals.
     """
 
     cdef Sequencer core
     cdef LogCursor cursor
     cdef readonly uint64_t limit   # log position at which the log will begin
     cdef readonly uint64_t txid    # of the first record there
-    cdef list topics
+    cdef list all_topics
+    cdef list topics               # those that are not done
     cdef uint32_t slot             # next one of the first topic
     cdef bint reading
     cdef bint begun
@@ -460,12 +466,20 @@ cdef class CarryOver:
         self.cursor = cursor
         self.limit = limit
         self.txid = txid
-        self.topics = [sow for sow in core.sow_topics if sow.state.recorded]
+        self.all_topics = [sow for sow in core.sow_topics if sow.state.recorded]
+        self.topics = list(self.all_topics)
         self.slot = 0
         self.reading = True
         self.begun = False
         for sow in self.topics:
+            sow.state.values.held = True
             sow.state.begin_carrying(txid)
+
+    def end(self):
+        """Let files be compacted again: it is done, or given up."""
+        cdef SowTopic sow
+        for sow in self.all_topics:
+            sow.state.values.held = False
 
     def step(self, ControlPage control not None, uint64_t bytes_max, uint32_t slots_max):
         """Go on. True: all is copied. Raises StateMemoryFull, LogDamaged."""
@@ -493,6 +507,10 @@ cdef class CarryOver:
                 skip_record(self.cursor, record)
             return False
         if not self.topics:
+            for sow in self.all_topics:
+                sow.state.values.release_moved()
+                if sow.state.values.moved_count:
+                    return False
             return True
         sow = <SowTopic>self.topics[0]
         end = <uint32_t>min(sow.state.table.header.slots_used, <uint64_t>self.slot + slots_max)

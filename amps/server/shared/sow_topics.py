@@ -98,6 +98,8 @@ class LogicalNames:
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._end = 0
+        self.rest: int | None = None
+        """Offset of bytes that are no whole name, as far as the file was read; None: there are none."""
         self.read()
 
     def read(self) -> None:
@@ -117,6 +119,7 @@ class LogicalNames:
             self._add(text.decode("utf-8", "surrogatepass"))
             at += _NAME_HEAD.size + length
         self._end += at
+        self.rest = self._end if at < len(data) else None
 
     def _add(self, name: str) -> None:
         self._numbers[name] = len(self.names)

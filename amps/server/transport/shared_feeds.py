@@ -20,6 +20,7 @@ from amps._core.journal.reader import LogCursor, LogDirectory
 from amps.server.shared.core_link import CoreLink
 from amps.server.shared.journal_view import JournalView, at_once
 from amps.server.transport.session import Phase, Place, Session, Subscription
+from amps.server.transport.sow_state import StateFloor
 from amps.server.transport.subscriptions import SubscriptionSet
 
 LOG_BYTES_PER_TURN = 4 << 20
@@ -66,7 +67,7 @@ class SharedFeed(ABC, Generic[TailerT]):
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription, which gets nothing more from here."""
         self._members.remove(subscription)
-        self._end_if_idle()
+        self.end_if_idle()
 
     def replace(self, existing: Subscription, replacement: Subscription) -> None:
         """Replace a subscription at the tailer's current place. Messages that conflation holds are sent."""
@@ -119,22 +120,50 @@ class SharedFeed(ABC, Generic[TailerT]):
         _, connection, action = self._entries.popleft()
         if connection.phase is not Phase.CLOSED:
             action()
-        self._end_if_idle()
+        self.end_if_idle()
 
-    def _end_if_idle(self) -> None:
-        if not self._members and not self._entries:
+    def end_if_idle(self) -> None:
+        """End the tailer if nobody needs it any more."""
+        if not self._members and not self._entries and self.tailer is not None:
             self.tailer = None
+            self._ended()
+
+    def _ended(self) -> None:
+        """Called when there is no tailer any more."""
 
 
 class LiveFeed(SharedFeed[LiveTailer]):
-    """The tailer of journal and transient log, up to the written watermark."""
+    """The tailer of journal and transient log, up to the written watermark. It follows links of records of SOW topics,
+    so it holds its next transaction id.
+    """
 
     PLACE = Place.LIVE
     STEP_BYTES = LOG_BYTES_PER_TURN
 
+    def __init__(
+        self,
+        members: SubscriptionSet,
+        core: CoreLink,
+        schedule: Callable[[], None],
+        flush: Callable[[], None],
+        floor: StateFloor | None = None,
+    ) -> None:
+        """`floor`: of the worker; None: there are no SOW topics."""
+        super().__init__(members, core, schedule, flush)
+        self._floor = floor
+        self._held: int | None = None
+
+    def hold(self) -> None:
+        """Hold the transaction id of the watermarks as last read, before they are read again for `begin`. Subscriptions
+        that follow links may only enter a tailer that holds one from before its place.
+        """
+        if self._floor is not None and self._held is None:
+            self._held = self._floor.hold(self._core.view.next_txid)
+
     def begin(self, journal: JournalView | None, transient: LogDirectory) -> None:
         """Make the tailer, at the watermark."""
         view = self._core.view
+        self.hold()
         recorded = None if journal is None else at_once(journal.cursor_at(view.journal_written, False))
         passing = LogCursor(transient, view.transient_number, 0, False)
         passing.skip_to(view.transient_written)
@@ -160,7 +189,15 @@ class LiveFeed(SharedFeed[LiveTailer]):
     def _advance(self, place: tuple[int, ...], bytes_max: int) -> bool:
         assert self.tailer is not None
         journal_limit, transient_limit = place
-        return self.tailer.run(journal_limit, transient_limit, bytes_max)
+        reached = self.tailer.run(journal_limit, transient_limit, bytes_max)
+        if reached and self._floor is not None and self._held is not None and place == self._watermark():
+            self._floor.move(self._held, self._core.view.next_txid)
+        return reached
+
+    def _ended(self) -> None:
+        if self._floor is not None and self._held is not None:
+            self._floor.release(self._held)
+            self._held = None
 
 
 class DurableFeed(SharedFeed[JournalTailer]):

@@ -1,9 +1,9 @@
 """Queries of SOW topics, alone and with a subscription (sow.md §§8, 10, 11; protocol.md §9).
 
 A query returns a *snapshot*: the state before one transaction id, whatever changes meanwhile. Its result goes out in
-front of all other output of the connection, which is held until the result is complete (session.py). So the result has a
-place in the order of the client's messages: a subscription that begins with it is entered in the live feed at the very
-transaction id of the snapshot, and its messages follow the result.
+front of all other output of the connection, which is held until the result is complete (session.py). So the result has
+a place in the order of the client's messages: a subscription that begins with it is entered in the live feed at the
+very transaction id of the snapshot, and its messages follow the result.
 
 Several topics are read in the order of the configuration; queues that the same expression matches come after them
 (queue_queries.py). With an order, the records are found and sorted first: until then the query can fail. Without an
@@ -13,12 +13,12 @@ both.
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from amps._core.delivery.results import SCAN_DONE, SCAN_FULL, SCAN_MISSING, SCAN_MORE, ResultFrames, StateScan
 from amps._core.expressions.machine import Filter, FilterSet
@@ -29,6 +29,7 @@ from amps._core.wire.framing import build_header
 from amps._core.wire.topics import TopicEntry
 from amps.config.model_sow import SowTopicConfig
 from amps.server.shared.journal_view import PagesMissing
+from amps.server.topics import topic_predicate
 from amps.server.transport.answering import Header, tell_counts, text_of, wanted_acks
 from amps.server.transport.bookmarks import BookmarkRange
 from amps.server.transport.command import Command
@@ -46,11 +47,33 @@ FILE_UNREADABLE = "the state of a SOW topic cannot be read"
 
 @dataclass(slots=True)
 class Target:
-    """A SOW topic of a command: its definition, its entry, and the requested keys (None: all)."""
+    """A SOW topic of a command. `predicate`: which of the logical topics of a topic with `Pattern` it concerns; None:
+    there is no Pattern, and the topic's name is `name`. `is_logged`: the journal records the topic.
+    """
 
     config: SowTopicConfig
-    entry: TopicEntry
-    keys: list[int] | None
+    name: str
+    predicate: Callable[[str], bool] | None
+    is_logged: bool
+
+    def entries(self, worker: WorkerContext) -> list[TopicEntry | None]:
+        """The topics whose records are read, by their numbers in slots; None: records of that topic are left out. To be
+        called after the watermarks of the snapshot were read. Raises CommandFailure.
+        """
+        kind, states = self.config.message_type, worker.feeds.states
+        if self.predicate is None:
+            return [worker.topics.entry(self.name, kind)]
+        try:
+            names = states.logical_topics(self.config.number)
+        except (OSError, ValueError) as problem:
+            raise CommandFailure("invalid topic", f"{FILE_UNREADABLE}: {problem}") from problem
+        # Another configuration may have kept a topic here that has a definition of its own now.
+        return [
+            worker.topics.entry(name, kind)
+            if self.predicate(name) and states.names.find(name, kind) is self.config
+            else None
+            for name in names
+        ]
 
 
 @dataclass(slots=True)
@@ -72,19 +95,19 @@ class Terms:
 def targets_of(
     connection: Session, worker: WorkerContext, header: Header, topics: Sequence[SowTopicConfig], permission: str
 ) -> list[Target]:
-    """The topics of a command that the client may use, with the keys in the header `sow_keys`. Raises CommandFailure if
-    the only one is not permitted.
-    """
+    """The topics of a command that the client may use. Raises CommandFailure if the only one is not permitted."""
     topic = text_of(header, "topic")
+    literal = "non_regex_topic" in tokenize(option_text(header), text_of(header, "cmd"))
+    predicate = topic_predicate(topic, worker.config.regex_topic_support and not literal)
     found = []
     for config in topics:
-        name = topic if config.pattern is not None else config.name
         if not connection.may(permission, config.name):
-            if name == topic:
+            if predicate is None:
                 raise CommandFailure("not entitled", f"to {permission} {topic!r}")
             continue
-        entry = worker.topics.entry(name, connection.message_type)
-        found.append(Target(config, entry, _keys_of(header, entry)))
+        of_pattern = None if config.pattern is None else predicate or topic.__eq__
+        is_logged = worker.has_journal and worker.matcher.is_logged(config.name, config.message_type)
+        found.append(Target(config, topic if predicate is None else config.name, of_pattern, is_logged))
     return found
 
 
@@ -96,16 +119,18 @@ def check_select(worker: WorkerContext, message_type: str, options: Options) -> 
         )
 
 
-def _keys_of(header: Header, entry: TopicEntry) -> list[int] | None:
-    """The keys in the header `sow_keys`, of a topic. Words that cannot be a key match no record."""
+def keys_of(header: Header, entries: Sequence[TopicEntry | None]) -> list[int] | None:
+    """The keys in the header `sow_keys`, of some topics with the same definition. Words that cannot be a key match no
+    record.
+    """
     texts = text_of(header, "sow_keys")
     if not texts:
         return None
-    rules = entry.sow
-    assert rules is not None
     words = [word.strip() for word in texts.split(",")]
-    if rules.given_keys:
-        return [rules.keys.text_key(word.encode("utf-8", "surrogatepass")) for word in words if word]
+    rules = [entry.sow for entry in entries if entry is not None and entry.sow is not None]
+    if any(each.given_keys for each in rules):
+        names = [word.encode("utf-8", "surrogatepass") for word in words if word]
+        return [each.keys.text_key(name) for each in rules for name in names]
     numbers = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 20]
     return [number for number in numbers if number < 1 << 64]
 
@@ -124,6 +149,8 @@ def terms_of(
     skip, limit = page_of(header)
     names = worker.queues.names
     found = tokenize(option_text(header), text_of(header, "cmd"))
+    if skip and topic_predicate(text_of(header, "topic"), "non_regex_topic" not in found) is not None and topics:
+        raise CommandFailure("invalid options", "skip_n with a topic expression: pages are of one topic")
     bookmark = header.get("bookmark")
     asks_past = bookmark is not None and text_of(header, "cmd") == "sow"
     return Terms(
@@ -160,6 +187,19 @@ class _QueueRows(QueueSearches):
         self._query.add_rows(name, [Row(queue, *row) for row in search.take_rows()])
 
 
+class SortedRows(Protocol):
+    """What puts the rows of a result in order."""
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add records. Raises ResultTooLarge."""
+
+    def finish(self) -> None:
+        """Prepare the output: all records have been added."""
+
+    def take(self, rows_max: int, bytes_max: int) -> list[Row]:
+        """The next records in the order, up to about the limits. An empty list: there are no more."""
+
+
 class SowQuery:
     """The result of a query, in steps: a Run of scans.py, twice if it is ordered."""
 
@@ -174,18 +214,19 @@ class SowQuery:
         self._filter: Filter | None = None
         self._txid = 0
         self._counts_all = "stats" in wanted_acks(header)
-        self._ordering: Ordering | None = None
+        self._ordering: SortedRows | None = None
         self._names: list[str] = []  # of the topics of collected rows
         self._frames: ResultFrames | None = None
         self._scans: list[StateScan] = []
-        self._scanned: list[Target] = []
+        self._scanned: list[list[TopicEntry | None]] = []  # of each scan: the topics by their numbers
+        self._documents: Documents | None = None
         self._queues: _QueueRows | None = None
         self._done: list[StateScan] = []
         self._shows = False
         self._too_large = False
         self.cancelled = False
         self._before: Subscription | None = None
-        self._left: list[tuple[bytes, StateScan]] = []  # records that leave a subscription; what their messages begin with
+        self._left: list[tuple[bytes, StateScan]] = []  # records that left: the beginning of their messages
         self._left_frames: ResultFrames | None = None
         self._ended = False
         self.sub_id: str | None = None
@@ -200,14 +241,13 @@ class SowQuery:
         self.cancelled = True
 
     def replaces(self, existing: Subscription) -> None:
-        """The subscription of the query replaces one: records that matched that one are not returned again (sow.md §1.2).
-        """
+        """The subscription of the query replaces one, whose records are not returned again (sow.md §1.2)."""
         if existing.queried:
             self._before = copy.copy(existing)
 
     def _txid_of(self, target: Target, reader: StateReader, past: MomentSearch | None) -> int:
         """The transaction id of the snapshot of a topic. Raises CommandFailure if it cannot be read."""
-        if past is None or not target.entry.logged:
+        if past is None or not target.is_logged:
             return self._txid
         wanted = past.result()
         if wanted is None:
@@ -216,7 +256,7 @@ class SowQuery:
         if wanted and (begin is None or wanted < begin or past.is_lost):
             raise CommandFailure(
                 "invalid bookmark",
-                f"the log does not go back so far: the state of {target.entry.name!r} at that moment is not known",
+                f"the log does not go back so far: the state of {target.config.name!r} at that moment is not known",
             )
         return min(wanted, self._txid)
 
@@ -227,19 +267,11 @@ class SowQuery:
         terms, worker, connection = self.terms, self._worker, self._connection
         self._filter = filter_
         self._txid = txid
-        assert connection.results is not None
         limit = min(terms.limit, ROWS_ALL)
-        documents = self._documents()
-        self._frames = ResultFrames(
-            connection.results,
-            self._header.get("batch_size") or 1,
-            not terms.options.no_sowkey,
-            terms.options.timestamp,
-            documents,
-            None if documents is None else terms.options.select,
-            skip_count=terms.skip,
-            row_limit=limit,
-        )
+        of_targets = [target.entries(worker) for target in terms.targets]
+        select = terms.options.select
+        self._documents = None if select is None else worker.feeds.documents_of(connection.message_type)
+        self._frames = self._new_frames(terms.skip, limit)
         filters = self._alone(filter_)
         before = self._before
         known = self._alone(None if before is None else before.filter)
@@ -247,26 +279,37 @@ class SowQuery:
             extractor = worker.queues.filters.extractor(connection.message_type)
             wanted = min(terms.skip + limit, ROWS_ALL) if limit else 0
             self._ordering = Ordering(terms.order, extractor, wanted, numeric_texts=True)
-        for target, reader in zip(terms.targets, self._readers, strict=True):
-            is_known = before is not None and before.matches(target.entry)
-            if is_known and before is not None and before.filter is None:
-                continue  # all its records are known
+        for target, entries, reader in zip(terms.targets, of_targets, self._readers, strict=True):
             txid_of_topic = self._txid_of(target, reader, past)
             if txid_of_topic == 0:
                 continue  # it is the state before the log: there are no records
-            self._scans.append(
-                StateScan(
-                    reader,
-                    target.entry,
-                    filters,
-                    txid_of_topic,
-                    target.keys,
-                    None if terms.is_ordered else self._frames,
-                    self._counts_all,
-                    excluded=known if is_known else None,
+            keys = keys_of(self._header, entries)
+            for is_known in (False, True):
+                if is_known and (before is None or before.filter is None):
+                    continue  # all these records are known
+                chosen = [
+                    entry
+                    if entry is not None and is_known == (before is not None and before.matches(entry))
+                    else None
+                    for entry in entries
+                ]
+                first = next((entry for entry in chosen if entry is not None), None)
+                if first is None:
+                    continue
+                self._scans.append(
+                    StateScan(
+                        reader,
+                        first,
+                        filters,
+                        txid_of_topic,
+                        keys,
+                        None if terms.is_ordered else self._frames,
+                        self._counts_all,
+                        excluded=known if is_known else None,
+                        logical=None if target.predicate is None else self._with_beginnings(chosen),
+                    )
                 )
-            )
-            self._scanned.append(target)
+                self._scanned.append(chosen)
         self._scans.reverse()
         if before is not None and terms.options.oof:
             self._find_left(before, known, filters)
@@ -280,12 +323,45 @@ class SowQuery:
                 worker.runtime.queue_statistics.count_query(worker.index, queue)
             self._queues.begin(worker.core.view.journal_written)
 
-    def _documents(self) -> Documents | None:
-        """What reduces messages to the selected fields; None: the type of the messages has no fields to select."""
-        for target in self.terms.targets:
-            if target.entry.sow is not None:
-                return target.entry.sow.documents
-        return None
+    def _with_beginnings(self, entries: Sequence[TopicEntry | None]) -> list[tuple[TopicEntry, bytes] | None]:
+        return [None if entry is None else (entry, self._beginning(entry.name)) for entry in entries]
+
+    def _beginning(self, name: str) -> bytes:
+        """The beginning of the header of frames with records of a topic."""
+        beginning = self.terms.beginnings.get(name)
+        if beginning is None:
+            fields = {"cmd": "sow", "topic": name, "query_id": self._query_id}
+            beginning = self.terms.beginnings[name] = build_header(fields)[:-1]
+        return beginning
+
+    def _new_frames(self, skip: int, limit: int) -> ResultFrames:
+        """Frames for the records of the result."""
+        options, connection = self.terms.options, self._connection
+        assert connection.results is not None
+        return ResultFrames(
+            connection.results,
+            self._header.get("batch_size") or 1,
+            not options.no_sowkey,
+            options.timestamp,
+            self._documents,
+            options.select,
+            skip_count=skip,
+            row_limit=limit,
+        )
+
+    def _new_left_frames(self) -> ResultFrames:
+        """Frames for the records that leave a subscription when it is replaced."""
+        options, connection = self.terms.options, self._connection
+        assert connection.results is not None
+        return ResultFrames(
+            connection.results,
+            1,
+            not options.no_sowkey,
+            options.timestamp,
+            self._documents,
+            options.select,
+            apart=True,
+        )
 
     def _alone(self, filter_: Filter | None) -> FilterSet | None:
         if filter_ is None:
@@ -296,33 +372,40 @@ class SowQuery:
         """Prepare to send `oof` for the records that matched the replaced subscription, and do not match this one."""
         worker, connection = self._worker, self._connection
         states = worker.feeds.states
-        assert connection.results is not None
-        self._left_frames = ResultFrames(
-            connection.results,
-            1,
-            not self.terms.options.no_sowkey,
-            self.terms.options.timestamp,
-            self._documents(),
-            self.terms.options.select if self._documents() is not None else None,
-            apart=True,
-        )
-        names = {target.entry.name for target in self.terms.targets}
-        for config in states.names.matching(
+        self._left_frames = self._new_left_frames()
+        names = {entry.name for entries in self._scanned for entry in entries if entry is not None}
+        topics = states.names.matching(
             before.topic, connection.message_type, regex_allowed=not before.options.non_regex_topic
-        ):
-            entry = worker.topics.entry(config.name, connection.message_type)
-            if not before.matches(entry) or (entry.name in names and filters is None):
-                continue
-            fields = {"cmd": "oof", "topic": entry.name, "sids": before.sub_id, "reason": "match"}
-            scan = StateScan(
-                states.reader(config.number),
-                entry,
-                known,
-                self._txid,
-                frames=self._left_frames,
-                excluded=filters if entry.name in names else None,
-            )
-            self._left.append((build_header(fields)[:-1], scan))
+        )
+        for config in topics:
+            predicate = None if config.pattern is None else before.predicate or before.topic.__eq__
+            target = Target(config, config.name, predicate, False)
+            entries = target.entries(worker)
+            for stays in (False, True):
+                if stays and filters is None:
+                    continue  # all these records match
+                chosen = [
+                    entry
+                    if entry is not None and before.matches(entry) and stays == (entry.name in names)
+                    else None
+                    for entry in entries
+                ]
+                first = next((entry for entry in chosen if entry is not None), None)
+                if first is None:
+                    continue
+                left = [
+                    None if entry is None else (entry, _left_beginning(entry.name, before.sub_id)) for entry in chosen
+                ]
+                scan = StateScan(
+                    states.reader(config.number),
+                    first,
+                    known,
+                    self._txid,
+                    frames=self._left_frames,
+                    excluded=filters if stays else None,
+                    logical=None if predicate is None else left,
+                )
+                self._left.append((_left_beginning(first.name, before.sub_id), scan))
 
     def show(self, sub_id: str | None = None) -> None:
         """Begin the second part: the query cannot fail any more. `sub_id`: of the subscription of the same command.
@@ -391,34 +474,37 @@ class SowQuery:
         return SCAN_MORE
 
     def _begin_topic(self, scan: StateScan) -> None:
+        first = next(entry for entry in self._scanned[len(self._done)] if entry is not None)
         if self._ordering is None:
-            self._topic(self._scanned[len(self._done)].entry.name)
+            self._topic(first.name)
 
     def _topic(self, name: str) -> None:
         """Let the next rows be of a topic."""
         assert self._frames is not None
-        beginning = self.terms.beginnings.get(name)
-        if beginning is None:
-            fields = {"cmd": "sow", "topic": name, "query_id": self._query_id}
-            beginning = self.terms.beginnings[name] = build_header(fields)[:-1]
-        self._frames.begin_topic(beginning)
+        self._frames.begin_topic(self._beginning(name))
+
+    def _number(self, name: str) -> int:
+        """The number of a topic among those of collected rows."""
+        if name not in self._names:
+            self._names.append(name)
+        return self._names.index(name)
 
     def _collect(self, scan: StateScan) -> None:
         """Sort the rows of a step."""
         assert self._ordering is not None
-        number = len(self._done)
-        rows = [
-            Row(number, key, timestamp_ns, correlation_id, 0, payload, text)
-            for key, text, timestamp_ns, correlation_id, payload in scan.take_rows()
-        ]
+        entries = self._scanned[len(self._done)]
+        rows = []
+        for topic, key, text, timestamp_ns, correlation_id, payload in scan.take_rows():
+            entry = entries[topic]
+            assert entry is not None
+            number = self._number(entry.name)
+            rows.append(Row(number, key, timestamp_ns, correlation_id, 0, payload, text))
         self._ordering.add(rows)
 
     def add_rows(self, name: str, rows: list[Row]) -> None:
         """Add records of a queue."""
         if self._ordering is not None:
-            if name not in self._names:
-                self._names.append(name)
-            number = len(self._scanned) + self._names.index(name)
+            number = self._number(name)
             self._ordering.add([row._replace(queue=number) for row in rows])
             return
         self._topic(name)
@@ -430,14 +516,12 @@ class SowQuery:
         key = row.key or str(row.txid).encode()
         self._frames.add(key, row.correlation_id, row.timestamp_ns, row.deliver_at_ns, row.payload)
 
-    def _send_rows(self, ordering: Ordering, until_ns: int) -> int:
+    def _send_rows(self, ordering: SortedRows, until_ns: int) -> int:
         """Send sorted rows."""
         while True:
             rows = ordering.take(ROWS_PER_STEP, LOG_BYTES_PER_STEP)
             for number, of_topic in groupby(rows, attrgetter("queue")):
-                targets = self._scanned
-                is_topic = number < len(targets)
-                self._topic(targets[number].entry.name if is_topic else self._names[number - len(targets)])
+                self._topic(self._names[number])
                 for row in of_topic:
                     self._put(row)
             if not rows:
@@ -465,25 +549,31 @@ class SowQuery:
             return
         if "completed" in wanted_acks(self._header):
             self._acknowledge("completed")
-        queues = self._queues
+        topic_matches, matches = self._counts()
         tell_counts(
             connection,
             self._worker,
             self._header,
-            in_result=True,
+            connection.acknowledge_in_result,
             **self._ids,
-            topic_matches=sum(scan.compared for scan in self._done) + (queues.compared if queues else 0),
-            matches=sum(scan.matched for scan in self._done)
-            + (sum(search.matched for search in queues.done) if queues else 0),
+            topic_matches=topic_matches,
+            matches=matches,
             records_returned=frames.returned,
         )
+
+    def _counts(self) -> tuple[int, int]:
+        """How many records there are, and how many of them match."""
+        queues = self._queues
+        compared = sum(scan.compared for scan in self._done) + (queues.compared if queues else 0)
+        matched = sum(scan.matched for scan in self._done)
+        return compared, matched + (sum(search.matched for search in queues.done) if queues else 0)
 
     @property
     def _ids(self) -> Header:
         return {**self._sub_id, "query_id": self._header.get("query_id")}
 
     def _acknowledge(self, kind: str) -> None:
-        self._connection.acknowledge(kind, self._header.get("cmd_id"), in_result=True, **self._ids)
+        self._connection.acknowledge_in_result(kind, self._header.get("cmd_id"), **self._ids)
 
     # --- all of it --------------------------------------------------------------------------------------------
 
@@ -495,8 +585,8 @@ class SowQuery:
         sub_id: str | None = None,
         past: MomentSearch | None = None,
     ) -> None:
-        """Send the result for the snapshot at a transaction id, as part of a command; see `begin`. The connection's result
-        has begun; the caller ends it. Raises CommandFailure.
+        """Send the result for the snapshot at a transaction id, as part of a command; see `begin`. The connection's
+        result has begun; the caller ends it. Raises CommandFailure.
         """
         connection, scans = self._connection, self._worker.scans
         name = self._query_id or sub_id or ""
@@ -518,6 +608,11 @@ class SowQuery:
                 del connection.queries[name]
 
 
+def _left_beginning(name: str, sub_id: str) -> bytes:
+    """The beginning of the header of an out-of-focus message for a replaced subscription."""
+    return build_header({"cmd": "oof", "topic": name, "sids": sub_id, "reason": "match"})[:-1]
+
+
 async def answer_alone(command: Command, worker: WorkerContext, connection: Session, query: SowQuery) -> None:
     """Carry out the command `sow`. Raises CommandFailure."""
     text = text_of(command.header, "filter")
@@ -530,7 +625,7 @@ async def answer_alone(command: Command, worker: WorkerContext, connection: Sess
         snapshot.txid = worker.core.view.next_txid
         past: MomentSearch | None = None
         moment, journal = query.terms.moment, worker.feeds.journal
-        if moment is not None and journal is not None and any(target.entry.logged for target in query.terms.targets):
+        if moment is not None and journal is not None and any(target.is_logged for target in query.terms.targets):
             past = MomentSearch(journal, moment)
             await command.looked_up(lambda _: past)
         connection.begin_result()
