@@ -6,6 +6,7 @@ deletes those that have not changed since. Those that have are compared with the
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import numpy
 
@@ -22,8 +23,8 @@ from amps.server.runtime import Runtime
 from amps.server.services.log_reading import LogReading
 from amps.server.services.publisher import Publisher
 from amps.server.services.queue_clearing import ClearingFailure
-from amps.server.shared.sow_state import SowStates
-from amps.topic_expressions import BadTopicExpression
+from amps.server.shared.sow_state import EVERY_JOURNAL, SowStates
+from amps.topic_expressions import BadTopicExpression, topic_predicate
 
 KEYS_PER_RECORD = 2048
 ROUNDS_MAX = 20
@@ -64,28 +65,39 @@ class SowClearing:
             filters.add(compile_filter(filter_text, self._config.functions), None)
         except ExpressionError as problem:
             raise ClearingFailure(f"the filter cannot be used: {problem}") from None
+        predicate = topic_predicate(topic, self._config.regex_topic_support)
         for config in self._matching(topic, message_type):
-            # The name that is searched for within a topic with `Pattern`, as in a query.
-            name = topic if config.pattern is not None else config.name
-            entry = self._publisher.entry(name, message_type)
             try:
-                await self._clear(config, entry, filters)
-            except (LogDamaged, OSError) as problem:
+                await self._clear(config, predicate or topic.__eq__, filters)
+            except (LogDamaged, OSError, ValueError) as problem:
                 raise ClearingFailure(f"a record of {config.name!r} cannot be read: {problem}") from None
             finally:
-                self._states.release_journals()
+                if self._states.places is not None:
+                    self._states.places.forget(EVERY_JOURNAL)
 
-    async def _clear(self, config: SowTopicConfig, entry: TopicEntry, filters: FilterSet) -> None:
+    async def _clear(self, config: SowTopicConfig, wanted: Callable[[str], bool], filters: FilterSet) -> None:
         changed: list[int] | None = None
         if self._states.places is not None:
             self._states.places.begin_period()
         for _ in range(ROUNDS_MAX):
-            changed = await self._round(config, entry, filters, changed)
+            changed = await self._round(config, wanted, filters, changed)
             if not changed:
                 return
 
+    def _entries(self, config: SowTopicConfig, wanted: Callable[[str], bool]) -> list[TopicEntry | None]:
+        """The topics that are looked at, by their numbers in slots; None: records of that one stay. To be called after
+        the watermarks of the snapshot were read. Raises OSError, ValueError.
+        """
+        kind, names = config.message_type, self._states.names
+        if config.pattern is None:
+            return [self._publisher.entry(config.name, kind)]
+        return [
+            self._publisher.entry(name, kind) if wanted(name) and names.find(name, kind) is config else None
+            for name in self._states.logical_topics(config.number)
+        ]
+
     async def _round(
-        self, config: SowTopicConfig, entry: TopicEntry, filters: FilterSet, keys: list[int] | None
+        self, config: SowTopicConfig, wanted: Callable[[str], bool], filters: FilterSet, keys: list[int] | None
     ) -> list[int]:
         """Delete the matches among some keys, or all. Returns those that have changed meanwhile."""
         view = self._publisher.core.view
@@ -93,24 +105,41 @@ class SowClearing:
         with self._states.snapshot() as snapshot:
             view.read()
             snapshot.txid = view.next_txid
+            entries = self._entries(config, wanted)
+            first = next((entry for entry in entries if entry is not None), None)
+            if first is None:
+                return []
             scan = StateScan(
-                self._states.reader(config.number), entry, filters, snapshot.txid, keys, collects_keys=True
+                self._states.reader(config.number),
+                first,
+                filters,
+                snapshot.txid,
+                keys,
+                collects_keys=True,
+                logical=None
+                if config.pattern is None
+                else [None if entry is None else (entry, b"") for entry in entries],
             )
-            found = bytearray()
             state = None
             while state != SCAN_DONE:
                 view.read()
                 state = scan.run(view.journal_written, time.monotonic_ns() + STEP_NS)
-                found += scan.take_keys()
+                for number, found in scan.take_keys().items():
+                    changed += await self._delete(entries[number] or first, bytes(found))
                 if state == SCAN_MISSING:
                     await self._log_reading.have_read(*scan.missing)
                 else:
                     await asyncio.sleep(WAIT_S if state == SCAN_WAITS else 0)
-                while len(found) >= KEYS_PER_RECORD * KEY.itemsize or (state == SCAN_DONE and found):
-                    part = numpy.frombuffer(bytes(found[: KEYS_PER_RECORD * KEY.itemsize]), KEY)
-                    del found[: part.nbytes]
-                    ordered = part[numpy.argsort(part["key"])]
-                    changed += (await self._publisher.delete(entry, ordered.tobytes()))[1]
+        return changed
+
+    async def _delete(self, entry: TopicEntry, found: bytes) -> list[int]:
+        """Delete the keys that a scan found, in any order. Returns those that have changed meanwhile."""
+        changed: list[int] = []
+        keys = numpy.frombuffer(found, KEY)
+        for at in range(0, len(keys), KEYS_PER_RECORD):
+            part = keys[at : at + KEYS_PER_RECORD]
+            ordered = part[numpy.argsort(part["key"])]
+            changed += (await self._publisher.delete(entry, ordered.tobytes()))[1]
         return changed
 
 
