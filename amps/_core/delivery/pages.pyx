@@ -396,11 +396,13 @@ cdef class TopicPages(StateFollower):
         if window.conflation is not None:
             if record == self.record and self.value_before() != NULL:
                 before = self.before
-            return window.conflation.take_leaving(reason, self.entry, self.cursor, before, self.record.timestamp_ns)
+            return window.conflation.take_leaving(
+                reason, record_state(record).key, self.entry, self.cursor, before, self.record.timestamp_ns
+            )
         window.bodies.make(record)
         return window.output.out_of_focus(
-            PyBytes_AS_STRING(window.oof_prefix), <uint64_t>PyBytes_GET_SIZE(window.oof_prefix), flags, reason, record,
-            window.bodies.body, window.bodies.length,
+            PyBytes_AS_STRING(window.oof_prefix), <uint64_t>PyBytes_GET_SIZE(window.oof_prefix), flags, reason, 0,
+            record, window.bodies.body, window.bodies.length,
         )
 
     cdef int send_whole(self, Window window, const RecordHeader* record) except -1:
