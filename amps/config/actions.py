@@ -35,7 +35,12 @@ from amps.config.schema import Block, Checker, Leaf, NotSupportedYet, Options, S
 from amps.config.units import read_interval, shown
 from amps.expressions import ExpressionError, Functions, Usage, compile_expression
 from amps.messages import TypeSettings
-from amps.topic_expressions import BadTopicExpression, has_regex_characters, pattern_predicate, topic_predicate
+from amps.topic_expressions import (
+    BadTopicExpression,
+    has_regex_characters,
+    pattern_predicate,
+    topic_predicate,
+)
 
 _DOWNGRADE = "amps-action-do-downgrade-replication"
 _UPGRADE = "amps-action-do-upgrade-replication"
@@ -223,7 +228,7 @@ class ActionReader:
                 )
 
     def _check_queue(self, use: Section, module: str, options: Mapping[str, tuple[str, ...]]) -> None:
-        """Check the topic: for an event it is the name of a queue, for a step it may be an expression, and a SOW topic."""
+        """Check the topic: for an event it is a queue; for a step it may be an expression, and stand for SOW topics."""
         (topic,), (message_type,) = options.get("Topic", ("",)), options.get("MessageType", ("",))
         if not topic or not message_type or VARIABLE.search(topic + message_type):
             return

@@ -32,9 +32,9 @@ from amps.server.services.core_requests import CoreRequests
 from amps.server.services.message_events import MessageEvents, has_message_events
 from amps.server.services.publisher import Publisher
 from amps.server.services.queue_clearing import QueueClearing
-from amps.server.services.sow_clearing import SowClearing
 from amps.server.services.queue_events import QueueEvents
 from amps.server.services.replication_requests import ReplicationRequests
+from amps.server.services.sow_clearing import SowClearing
 from amps.server.services.transport_requests import TransportRequests
 from amps.server.shared.journal_floor import JournalFloor, SharedFloor
 

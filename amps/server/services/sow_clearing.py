@@ -1,7 +1,7 @@
 """Deleting records of SOW topics by filter, by the server itself (sow.md §6, §22).
 
-It works like a client's `sow_delete` with a filter: a query finds the keys of the matches, a few at a time, and the core
-deletes those that have not changed since. Those that have are compared with the filter again.
+It works like a client's `sow_delete` with a filter: a query finds the keys of the matches, a few at a time, and the
+core deletes those that have not changed since. Those that have are compared with the filter again.
 """
 
 import asyncio
