@@ -155,6 +155,11 @@ class SowStates:
         self._running += 1
         return Snapshot(self.floor, self._core.view.next_txid, self._snapshot_ended)
 
+    def snapshot_at(self, txid: int) -> Snapshot:
+        """Begin a snapshot at a transaction id that is held already."""
+        self._running += 1
+        return Snapshot(self.floor, txid, self._snapshot_ended)
+
     def _snapshot_ended(self) -> None:
         self._running -= 1
         self._used = True
