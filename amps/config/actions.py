@@ -7,7 +7,7 @@ module needs.
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from amps.config.action_modules import (
     ALIASES,
@@ -30,11 +30,17 @@ from amps.config.document import Node
 from amps.config.findings import Severity
 from amps.config.model import ActionConfig, ActionModule
 from amps.config.model_queues import QueueConfig
+from amps.config.model_sow import SowTopicConfig
 from amps.config.schema import Block, Checker, Leaf, NotSupportedYet, Options, Section
 from amps.config.units import read_interval, shown
 from amps.expressions import ExpressionError, Functions, Usage, compile_expression
 from amps.messages import TypeSettings
-from amps.topic_expressions import BadTopicExpression, has_regex_characters, topic_predicate
+from amps.topic_expressions import (
+    BadTopicExpression,
+    has_regex_characters,
+    pattern_predicate,
+    topic_predicate,
+)
 
 _DOWNGRADE = "amps-action-do-downgrade-replication"
 _UPGRADE = "amps-action-do-upgrade-replication"
@@ -83,12 +89,14 @@ class ActionReader:
         queues: Sequence[QueueConfig] = (),
         has_destinations: bool = False,
         accepts_instances: bool = False,
+        sow_topics: Sequence[SowTopicConfig] = (),
     ) -> None:
         """`has_destinations` and `accepts_instances`: whether this instance replicates to others, and others to it."""
         self._root = root
         self._has_destinations = has_destinations
         self._accepts_instances = accepts_instances
         self._queues = {(queue.name, queue.message_type): queue.kind for queue in queues}
+        self._sow_topics = sow_topics
         self._message_types = message_types
         self._functions = functions
         self._checker = checker
@@ -220,7 +228,7 @@ class ActionReader:
                 )
 
     def _check_queue(self, use: Section, module: str, options: Mapping[str, tuple[str, ...]]) -> None:
-        """Check that the topic is a queue: for an event it is a name, for a step it may be an expression."""
+        """Check the topic: for an event it is a queue; for a step it may be an expression, and stand for SOW topics."""
         (topic,), (message_type,) = options.get("Topic", ("",)), options.get("MessageType", ("",))
         if not topic or not message_type or VARIABLE.search(topic + message_type):
             return
@@ -239,11 +247,19 @@ class ActionReader:
                 "write one On for each queue",
             )
             return
-        if not any(
+        if any(
             kind == message_type and (name == topic if predicate is None else predicate(name))
             for name, kind in self._queues
         ):
+            return
+        if module in QUEUE_EVENTS:
             self._checker.not_yet(node, "SOW topics")
+        elif not any(
+            one.message_type == message_type and _stands_for(topic, predicate, one) for one in self._sow_topics
+        ):
+            self._checker.error(
+                node, f"{shown(topic)} is neither a SOW topic nor a queue of message type {message_type}"
+            )
 
     def _check_published(self, use: Section, options: Mapping[str, tuple[str, ...]]) -> None:
         """Check that the topic, a name or an expression, is no queue: nothing is published under a queue's name."""
@@ -350,3 +366,12 @@ class ActionReader:
 
 def _place(node: Node) -> str:
     return f"{node.origin.file}:{node.origin.line}"
+
+
+def _stands_for(topic: str, predicate: Callable[[str], bool] | None, definition: SowTopicConfig) -> bool:
+    """Whether a topic, or an expression with its predicate, may stand for topics of a SOW definition."""
+    if predicate is None:
+        return topic == definition.name or (
+            definition.pattern is not None and pattern_predicate(definition.pattern)(topic)
+        )
+    return definition.pattern is not None or predicate(definition.name)

@@ -123,7 +123,7 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         queues=queues,
         sow_topics=sow_topics,
         actions=ActionReader(
-            root, message_types, functions, checker, queues, bool(destinations), incoming is not None
+            root, message_types, functions, checker, queues, bool(destinations), incoming is not None, sow_topics
         ).read(),
         admin=_admin(root.first("Admin"), all_transports, declared, checker),
         destinations=destinations,

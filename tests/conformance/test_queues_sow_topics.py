@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.peer import bodies_of
+from tests.support.peer import Value, bodies_of
 from tests.support.peers import Peers
 from tests.support.queues import (
     Queueing,
@@ -152,7 +152,7 @@ def test_a_transaction_takes_messages_that_preprocessing_makes_longer(queueing: 
     ],
 )
 def test_a_transaction_with_a_message_that_its_topic_does_not_take(
-    queueing: Queueing, publish: tuple[dict[str, object], bytes], reason: str
+    queueing: Queueing, publish: tuple[dict[str, Value], bytes], reason: str
 ) -> None:
     """queue_guarantees.md §7, 21: a failure, and nothing happens."""
     queueing.publish_bodies([b'{"id":7}'])

@@ -34,6 +34,7 @@ from amps.server.services.publisher import Publisher
 from amps.server.services.queue_clearing import QueueClearing
 from amps.server.services.queue_events import QueueEvents
 from amps.server.services.replication_requests import ReplicationRequests
+from amps.server.services.sow_clearing import SowClearing
 from amps.server.services.transport_requests import TransportRequests
 from amps.server.shared.journal_floor import JournalFloor, SharedFloor
 
@@ -93,6 +94,9 @@ class Services:
             switch=lambda what, enabled: self._tell("switch", what, enabled),
             queues=QueueClearing(self._config, self._runtime, self._publisher)
             if self._config.queues
+            else None,
+            states=SowClearing(self._config, self._runtime, self._publisher)
+            if self._config.sow_topics
             else None,
             replication=self._replication,
             uptime_s=lambda: self._clock.monotonic_s() - self._began_s,

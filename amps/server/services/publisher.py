@@ -50,6 +50,7 @@ from amps.server.topics import TopicMatcher
 MESSAGE_BYTES_MAX = 200 * 2**20
 _NO_STORAGE = "the transaction log accepts no messages now: its disk is full, or files cannot be made"
 _RETRY_S = 0.005
+_TOKEN_MAX = 0xFFFFFFFF
 
 
 class PublishFailure(Exception):
@@ -121,6 +122,8 @@ class Publisher:
         self._own = self.session("actions")
         self._pushed: deque[tuple[int, Callable[[], None]]] = deque()  # by place in the ring
         self._one_at_a_time = asyncio.Lock()
+        self._deletions: dict[int, asyncio.Future[tuple[int, list[int]]]] = {}  # by token
+        self._token = 0
         self._failed = failed
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -136,6 +139,11 @@ class Publisher:
         made = Session(text, len(self._sessions))
         self._sessions.append(made)
         return made
+
+    @property
+    def core(self) -> CoreLink:
+        """The ring of this process, and its view of the log."""
+        return self._core
 
     async def publish(self, topic: str, message_type: str, data: bytes, delay_ms: int | None = None) -> None:
         """Publish one message, and return when it is read, and durable if recorded. Raises PublishFailure.
@@ -224,6 +232,30 @@ class Publisher:
                     await self._room()
             done = self._when_stored(session, serial, True)
         await done
+
+    async def delete(self, entry: TopicEntry, keys: bytes) -> tuple[int, list[int]]:
+        """Delete records of a SOW topic: a RequestedKey (amps/_core/sow/slots.pxd) for each, ascending, at most
+        REMOVED_KEYS_MAX. Return how many are deleted, which is durable then if the topic is recorded, and the keys that
+        have changed meanwhile. Raises PublishFailure.
+        """
+        session, ring = self._own, self._core.ring
+        async with self._one_at_a_time:
+            await self._log_on(session)
+            serial = session.serial
+            await self.declare(entry)
+            token = self._token = self._token % _TOKEN_MAX + 1
+            record = self._ingress(session, entry.message_type).removal_record(entry, keys, token, 0)
+            if isinstance(record, int):
+                raise StorageUnavailable(_NO_STORAGE)
+            while not ring.push(record):
+                await self._room()
+            done = self._when_stored(session, serial, entry.logged)
+            answer: asyncio.Future[tuple[int, list[int]]] = self._expect(session)
+            self._deletions[token] = answer
+            answer.add_done_callback(lambda _: self._deletions.pop(token))
+        found = await answer
+        await done
+        return found
 
     # --- pushing to the ring --------------------------------------------------------------------------------
 
@@ -376,6 +408,10 @@ class Publisher:
                 assert rest[0], "another session has the name that is too long for clients"
                 if not session.logon.done():
                     session.logon.set_result((rest[1], rest[2]))
+            elif kind == "sow_deleted":
+                answer = self._deletions.get(rest[0])
+                if answer is not None and not answer.done():
+                    answer.set_result((rest[1], rest[2]))
             elif kind == "refused":
                 session.begin_anew()
         core.push_waiting()

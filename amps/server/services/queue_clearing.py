@@ -8,7 +8,7 @@ queue's leasing is strict. Messages that arrive during the search may be found o
 import asyncio
 
 from amps._core.expressions.machine import Filter, FilterSet
-from amps._core.journal.reader import FrameCache, LogDamaged, LogDirectory, LogFile, LogUnreadable
+from amps._core.journal.reader import FrameCache, LogDamaged, LogDirectory
 from amps._core.queues.engine import BLOCKS_MAX
 from amps._core.queues.manager import SlotMemory, map_read_only
 from amps._core.queues.sender import MessageReader, QueueSearch
@@ -17,9 +17,9 @@ from amps.expressions import ExpressionError
 from amps.expressions.filters import compile_filter
 from amps.journal.names import reading_places
 from amps.server.runtime import Runtime
+from amps.server.services.log_reading import LogReading
 from amps.server.services.publisher import Publisher
 from amps.server.shared.queue_names import QueueNames
-from amps.server.shared.read_ahead import ReadAhead
 from amps.topic_expressions import BadTopicExpression
 
 LOG_BYTES_PER_STEP = 1 << 19
@@ -40,7 +40,14 @@ class QueueClearing:
         self._names = QueueNames(config)
         self._memory: SlotMemory | None = None
         self._directory: LogDirectory | None = None
-        self._read_ahead: ReadAhead | None = None
+        self._log_reading = LogReading()
+
+    def concerns(self, topic: str, message_type: str) -> bool:
+        """Whether a topic stands for queues. Raises ClearingFailure."""
+        try:
+            return bool(self._names.matching(topic, message_type, literal=False))
+        except BadTopicExpression as problem:
+            raise ClearingFailure(f"the expression for topics cannot be used: {problem}") from None
 
     async def clear(self, topic: str, message_type: str, filter_text: str) -> None:
         """Acknowledge the messages that match a filter in the queues that a topic stands for; durable when it returns.
@@ -73,26 +80,13 @@ class QueueClearing:
         try:
             while not (found := search.run(LOG_BYTES_PER_STEP)):
                 if found is None:
-                    await self._have_read(*search.missing)
+                    await self._log_reading.have_read(*search.missing)
                 else:
                     await asyncio.sleep(0)
         except LogDamaged as damage:
             raise ClearingFailure(f"a message of queue {config.name!r} cannot be read: {damage}") from None
         if search.found.count:
             await self._publisher.acknowledge(entry, search.found)
-
-    async def _have_read(self, file: LogFile, offset: int, length: int, needed_until: int) -> None:
-        """Have another thread read a part of the log from the disk. Raises LogUnreadable if the part before the file
-        offset `needed_until` cannot be read.
-        """
-        loop = asyncio.get_running_loop()
-        if self._read_ahead is None:
-            self._read_ahead = ReadAhead(loop.call_soon_threadsafe)
-        read: asyncio.Future[LogUnreadable | None] = loop.create_future()
-        self._read_ahead.ask(file, offset, length, read.set_result)
-        problem = await read
-        if problem is not None and problem.offset < needed_until:
-            raise problem
 
     def _slots(self) -> SlotMemory:
         """The queues' state in shared memory."""

@@ -33,6 +33,7 @@ from amps.server.shared.core_link import CoreLink
 from amps.server.shared.journal_pages import JournalPages
 from amps.server.shared.journal_view import JournalView, make_journal_view
 from amps.server.shared.read_ahead import ReadAhead
+from amps.server.shared.sow_state import SowStates
 from amps.server.transport.bookmark_trail import BookmarkTrail
 from amps.server.transport.bookmarks import BookmarkRange
 from amps.server.transport.pages import Pages, PageTerms, SubscribedPage
@@ -42,7 +43,6 @@ from amps.server.transport.searches import Search, Searches
 from amps.server.transport.session import Place, Session, Subscription
 from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
-from amps.server.transport.sow_state import SowStates
 from amps.server.transport.start_search import Start, StartSearch
 from amps.server.transport.subscriptions import SubscriptionSet
 from amps.server.transport.topic_indexes import make_topic_indexes

@@ -15,6 +15,7 @@ from amps._core.delivery.results import StateScan
 from amps._core.expressions.machine import Filter
 from amps._core.wire.framing import build_header
 from amps._core.wire.topics import TopicEntry
+from amps.server.shared.sow_state import Snapshot
 from amps.server.transport.answering import Header, text_of
 from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
@@ -27,7 +28,6 @@ from amps.server.transport.past_states import MomentSearch
 from amps.server.transport.queue_queries import ROWS_ALL
 from amps.server.transport.session import Session, Subscription
 from amps.server.transport.sow_queries import SowQuery, Terms
-from amps.server.transport.sow_state import Snapshot
 
 ROWS_MAX = HELD_BYTES_MAX // ROW_BYTES
 """The most records on a page when a subscription begins: they are put in order in memory."""

@@ -27,11 +27,11 @@ from amps._core.sow.ranking import Ranking, SortKeys
 from amps._core.wire.topics import TopicEntry
 from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.shared.journal_view import PagesMissing
+from amps.server.shared.sow_state import Snapshot, SowStates
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.ordering import OrderField
 from amps.server.transport.scans import Scans
 from amps.server.transport.session import Phase, Session, Subscription
-from amps.server.transport.sow_state import Snapshot, SowStates
 
 TOO_LARGE = "result too large"
 TOO_LARGE_DETAIL = "the ordered records of paginated subscriptions need more memory than MessageMemoryLimit"

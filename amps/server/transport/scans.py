@@ -15,8 +15,8 @@ from amps._core.journal.reader import LogDamaged, LogUnreadable
 from amps.server.shared.core_link import CoreLink
 from amps.server.shared.journal_view import PagesMissing
 from amps.server.shared.read_ahead import ReadAhead
+from amps.server.shared.sow_state import SowStates
 from amps.server.transport.session import Phase, Session
-from amps.server.transport.sow_state import SowStates
 
 STEP_NS = 1_000_000
 TURN_NS = 3_000_000

@@ -19,8 +19,8 @@ from amps._core.delivery.delivery import JournalTailer, LiveTailer
 from amps._core.journal.reader import LogCursor, LogDirectory
 from amps.server.shared.core_link import CoreLink
 from amps.server.shared.journal_view import JournalView, at_once
+from amps.server.shared.sow_state import StateFloor
 from amps.server.transport.session import Phase, Place, Session, Subscription
-from amps.server.transport.sow_state import StateFloor
 from amps.server.transport.subscriptions import SubscriptionSet
 
 LOG_BYTES_PER_TURN = 4 << 20

@@ -37,6 +37,7 @@ from functools import partial
 from amps.config.model_sow import SowTopicConfig
 from amps.expressions import parse_field
 from amps.journal.bookmark_text import format_bookmark
+from amps.server.shared.sow_state import Snapshot
 from amps.server.topics import (
     DISCARDED_TOPIC,
     RESERVED_PREFIX,
@@ -76,7 +77,6 @@ from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.session import Place, Session, Subscription
 from amps.server.transport.sow_queries import SowQuery, check_select, listed_keys, terms_of
-from amps.server.transport.sow_state import Snapshot
 from amps.server.transport.start_search import StartSearch
 
 AT_THE_END = (1 << 64) - 1

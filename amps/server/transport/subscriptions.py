@@ -22,9 +22,9 @@ from amps._core.delivery.output import (
 from amps._core.values.documents import Documents
 from amps._core.wire.topics import TopicEntry, TopicTable
 from amps.server.evaluation_contexts import EvaluationContexts
+from amps.server.shared.sow_state import SowStates
 from amps.server.transport.patterns import Pattern, PatternIndex
 from amps.server.transport.session import Membership, Subscription
-from amps.server.transport.sow_state import SowStates
 
 SHOWN_CHARACTERS = 500
 """Filters and names are shortened to so many characters in the administration interface."""

@@ -136,8 +136,8 @@ def test_a_step_that_deletes_from_queues(topic: str) -> None:
 @pytest.mark.parametrize(
     ("topic", "text", "option", "what"),
     [
-        ("T", "/a = 1", "Topic", "not supported yet: SOW topics"),
-        ("^T", "/a = 1", "Topic", "not supported yet: SOW topics"),
+        ("T", "/a = 1", "Topic", "'T' is neither a SOW topic nor a queue of message type json"),
+        ("^T", "/a = 1", "Topic", "'^T' is neither a SOW topic nor a queue of message type json"),
         ("^(", "/a = 1", "Topic", "this expression for topics cannot be used"),
         ("^Q", "/a = ", "Filter", "this filter cannot be used"),
     ],

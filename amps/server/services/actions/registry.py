@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from amps.server.services.actions.clearing_steps import DeleteSow
 from amps.server.services.actions.data_steps import (
     Condition,
     EchoMessage,
@@ -13,7 +14,6 @@ from amps.server.services.actions.data_steps import (
     TranslateData,
 )
 from amps.server.services.actions.file_steps import CompressFiles, RemoveFiles
-from amps.server.services.actions.queue_steps import DeleteSow
 from amps.server.services.actions.replication_steps import (
     DisableProxiedTransfer,
     DowngradeReplication,

@@ -19,6 +19,7 @@ from amps.server.services.core_requests import CoreRequests
 from amps.server.services.publisher import Publisher
 from amps.server.services.queue_clearing import QueueClearing
 from amps.server.services.replication_requests import ReplicationRequests
+from amps.server.services.sow_clearing import SowClearing
 
 
 class StepFailure(Exception):
@@ -63,7 +64,8 @@ class Environment:
     `raise_event(event, run)` queues the actions of an event; it raises StepFailure. `ask_for_shutdown(cause)` makes the
     supervisor stop the instance, `switch(what, enabled)` makes it switch authentication or entitlement. `stopping` is
     set when work in threads should be abandoned. `commands`: the process groups of running commands, which end with the
-    process. `queues` and `replication`: None if there are none. `uptime_s()`: since the start of the instance.
+    process. `queues`, `states` (SOW topics) and `replication`: None if there are none. `uptime_s()`: since the start of
+    the instance.
     """
 
     config: ServerConfig
@@ -76,6 +78,7 @@ class Environment:
     stopping: threading.Event = field(default_factory=threading.Event)
     commands: set[int] = field(default_factory=set)
     queues: QueueClearing | None = None
+    states: SowClearing | None = None
     replication: ReplicationRequests | None = None
     uptime_s: Callable[[], float] = lambda: float("inf")
 
