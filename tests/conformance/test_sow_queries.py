@@ -137,7 +137,12 @@ def test_sow_rows_carry_their_times(client: RawClient) -> None:
 
 def test_sow_40_orders(client: RawClient) -> None:
     """sow.md §25, 40; D8."""
-    values: list[dict[str, Any]] = [{"id": 1, "p": 1, "v": "10"}, {"id": 2, "p": 3, "v": "9"}, {"id": 3, "p": 1, "v": "10"}, {"id": 4}]
+    values: list[dict[str, Any]] = [
+        {"id": 1, "p": 1, "v": "10"},
+        {"id": 2, "p": 3, "v": "9"},
+        {"id": 3, "p": 1, "v": "10"},
+        {"id": 4},
+    ]
     publish(client, "orders", *values)
 
     def ids(orderby: str, **fields: Value) -> list[int]:

@@ -78,8 +78,9 @@ def test_sow_statistics(start_server: StartServer, peers: Peers, port: int) -> N
     assert [one["insert_count"] for one in both] == ["3", "1", "8"]
     assert "<topic id='orders!json'>" in get(port, "/amps/instance/sow.xml").body
     assert get(port, "/amps/instance/sow/orders!json/valid_keys").body.strip() == "2"
+    program = "from amps.cli.main import main; main()"
     shown = subprocess.run(
-        [sys.executable, "-c", "from amps.cli.main import main; main()", "top", "-admin", f"localhost:{port}", "-once", "-view", "sow"],
+        [sys.executable, "-c", program, "top", "-admin", f"localhost:{port}", "-once", "-view", "sow"],
         capture_output=True, text=True, check=True, timeout=60,
     ).stdout  # fmt: skip
     lines = [line.split() for line in shown.splitlines()]

@@ -51,6 +51,8 @@ class Topic:
 
 class TransportState: ...
 
+_FindSow = Callable[[str, str], "tuple[SowTopic, int, KeyMaker] | None"]
+
 class SowTopic:
     replay_from_ns: int
     def __init__(
@@ -103,7 +105,7 @@ class Sequencer:
         queues: tuple[LogAdapter, _QueueTopics] | None = None,
         refused: Mapping[int, Iterable[int]] | None = None,
         write_vector: Callable[[str, bytearray], bool] | None = None,
-        sow: tuple[Callable[[str, str], tuple[SowTopic, int, KeyMaker] | None], list[SowTopic], JournalPlaces | None] | None = None,
+        sow: tuple[_FindSow, list[SowTopic], JournalPlaces | None] | None = None,
     ) -> None: ...
     log_txid: int
     @property

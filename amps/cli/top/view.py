@@ -35,8 +35,8 @@ NUMBERS = frozenset(
      "records", "stored_bytes", "inserts_per_s", "updates_per_s", "deletes_per_s", "queries_per_s")
 )  # fmt: skip
 FIRST_SORT = {
-    "queues": "depth", "clients": "backlog", "subscriptions": "client", "topics": "topic", "destinations": "destination",
-    "sow": "topic",
+    "queues": "depth", "clients": "backlog", "subscriptions": "client", "topics": "topic",
+    "destinations": "destination", "sow": "topic",
 }  # fmt: skip
 OF_SOME_INSTANCES = ("destinations", "sow")
 """The views that are shown only if they have rows, or were asked for."""

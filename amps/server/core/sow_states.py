@@ -37,6 +37,7 @@ from amps.config.sow_topics import SowTopics
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader
 from amps.journal.names import reading_places
+from amps.journal.value_file import LogPlace
 from amps.messages import make_message_types
 from amps.server.core.older import RecoveryRefused
 from amps.server.core.sow_chains import TopicChains
@@ -151,8 +152,8 @@ class CoreStates:
         return self.find, [topic.sow for topic in self._topics], self.places
 
     def find(self, name: str, message_type: str) -> Member | None:
-        """The SOW topic that keeps the records of a topic, the number that the topic has there, and what makes its keys;
-        None if there is none. Raises OSError.
+        """The SOW topic that keeps the records of a topic, the number that the topic has there, and what makes its
+        keys; None if there is none. Raises OSError.
         """
         found = self._names.find(name, message_type)
         if found is None:
@@ -259,11 +260,25 @@ class CoreStates:
                         first = journals[0].first_txid if journals else next_txid
                         topic.sow.state.begin_carrying(max(first, topic.begin_txid(next_txid)))
                         topic.sow.state.end_carrying(self._copied)
+            for topic in self._topics:
+                recorded = topic.sow.state.recorded
+                topic.file.write_begin(topic.sow.state.table.begin_txid if recorded else None)
+                topic.file.write_log_place(self._log_place() if recorded else None)
         except (LogDamaged, ValueError) as problem:
             raise RecoveryRefused(
                 f"the SOW topics cannot be rebuilt from the log: {problem}; run 'amps journal verify'"
             ) from problem
         self._log.log("32-0001", text=f"{self._live():,} values in SOW topics, {time.monotonic() - began_s:.1f} s")
+
+    def _log_place(self) -> LogPlace:
+        settings = self._config.transaction_log
+        assert settings is not None
+        archive = settings.journal_archive_directory
+        return LogPlace(
+            self._config.name,
+            settings.journal_directory.absolute(),
+            None if archive is None else archive.absolute(),
+        )
 
     def _replay(self, journals: Sequence[JournalHeader], limit: int) -> None:
         """Read the log. Raises LogDamaged, StateMemoryFull."""
@@ -322,7 +337,9 @@ class CoreStates:
         return self._carry is not None
 
     def look(self, sequencer: Sequencer, beginning: JournalHeader | None) -> None:
-        """Begin to carry values over, so that the log can begin with that journal. None: no journal is to be removed."""
+        """Begin to carry values over, so that the log can begin with that journal. None: no journal is to be
+        removed.
+        """
         if self._log_txid:
             sequencer.log_txid, self._log_txid = self._log_txid, 0
         first = self._runtime.control.first_journal_number

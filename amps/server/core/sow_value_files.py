@@ -1,4 +1,5 @@
-"""The value file of a SOW topic as a file: its header page, its name, its lock, its syncs. docs/files.md has the bytes.
+"""The value file of a SOW topic as the core has it open: its name, its lock, its syncs. amps/journal/value_file.py has
+the header page.
 
 A file that cannot be used is renamed and kept; the topic then begins with a new one. Only a file that this module has
 just made, and whose header is not complete, is written over.
@@ -9,25 +10,23 @@ values are carried over: from then on the links of older records may lead to val
 
 import fcntl
 import os
-import struct
 import time
 from pathlib import Path
 
-import msgpack
-
-from amps._core.journal.reader import checksum
-from amps._core.sow.table import VALUE_FILE_HEADER_BYTES, VALUE_FILE_MAGIC, VALUE_FILE_VERSION, slab_bytes
+from amps._core.sow.table import VALUE_FILE_HEADER_BYTES, slab_bytes
 from amps.config.model_sow import SowTopicConfig
 from amps.journal.disk import Disk
+from amps.journal.value_file import (
+    NEVER,
+    LogPlace,
+    ValueFileHeader,
+    ValueFileUnusable,
+    check_identity,
+    read_begin,
+    write_begin,
+    write_log_place,
+)
 from amps.server.core.older import RecoveryRefused
-
-_HEADER = struct.Struct("<8sIIQII")  # magic, version, header checksum, slab size, definition, length of the texts
-_BEGIN = struct.Struct("<QII")  # transaction id, its checksum, unused
-_BEGIN_OFFSET = VALUE_FILE_HEADER_BYTES - _BEGIN.size
-
-
-class ValueFileUnusable(Exception):
-    """A value file that is damaged, or belongs to another topic or definition; the text has the reason."""
 
 
 class TopicFile:
@@ -36,8 +35,8 @@ class TopicFile:
     def __init__(
         self, path: Path, config: SowTopicConfig, definition: int, disk: Disk | None, now_ns: int
     ) -> None:
-        """Open the file, or make it. disk: of a persistent topic; None: the file is in memory. now_ns: UNIX time, at which
-        a topic begins whose file is made, if its RecoveryPoint says so.
+        """Open the file, or make it. disk: of a persistent topic; None: the file is in memory. now_ns: UNIX time, at
+        which a topic begins whose file is made, if its RecoveryPoint says so.
 
         Raises RecoveryRefused if another process has the file, OSError.
         """
@@ -47,7 +46,9 @@ class TopicFile:
         self.begin_ns = _begin_ns(config, now_ns)
         """UNIX time from which on records of the log belong to the topic (sow.md §4, RecoveryPoint)."""
         self._disk = disk
-        header = _header(config, definition, self.begin_ns)
+        header = ValueFileHeader(
+            config.name, config.message_type, config.slab_size_bytes, definition, self.begin_ns
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         self.descriptor = self._open(config)
         problem = self._problem(header)
@@ -56,7 +57,7 @@ class TopicFile:
             self.set_aside = f"{path} is not used: {problem}; it was renamed to {self.rename().name}"
             self.descriptor = self._open(config)
         if self.size < VALUE_FILE_HEADER_BYTES:
-            os.pwrite(self.descriptor, header, 0)
+            os.pwrite(self.descriptor, header.to_bytes().ljust(VALUE_FILE_HEADER_BYTES, b"\0"), 0)
             if disk is not None:
                 disk.sync(self.descriptor)
                 disk.sync_directory(path.parent)
@@ -79,13 +80,13 @@ class TopicFile:
             ) from None
         return descriptor
 
-    def _problem(self, header: bytes) -> str | None:
+    def _problem(self, header: ValueFileHeader) -> str | None:
         """Why the file cannot be used; None: it can, or is to be made."""
         found = os.pread(self.descriptor, VALUE_FILE_HEADER_BYTES, 0)
-        if len(found) < VALUE_FILE_HEADER_BYTES and header.startswith(found):
+        if len(found) < VALUE_FILE_HEADER_BYTES and header.to_bytes().startswith(found):
             return None
         try:
-            self.begin_ns = _check_header(found, header)
+            self.begin_ns = check_identity(found, header)
         except ValueFileUnusable as problem:
             return str(problem)
         return None
@@ -109,19 +110,21 @@ class TopicFile:
         return aside
 
     def begin_txid(self) -> int | None:
-        """From which transaction id on the past can be read, as the file knows it; None: the entry is damaged."""
-        entry = os.pread(self.descriptor, _BEGIN.size, _BEGIN_OFFSET)
-        txid, sum_, _ = _BEGIN.unpack(entry)
-        if not any(entry):
-            return 0
-        return int(txid) if checksum(entry[:8]) == sum_ else None
+        """From which transaction id on the past can be read, as the file knows it; None: it was torn, or the topic was
+        not recorded.
+        """
+        begin = read_begin(os.pread(self.descriptor, VALUE_FILE_HEADER_BYTES, 0))
+        return None if begin == NEVER else begin
 
-    def write_begin(self, txid: int) -> None:
-        """Write from which transaction id on the past can be read, durably. Raises OSError."""
-        if self.begin_txid() == txid:
-            return
-        os.pwrite(self.descriptor, _BEGIN.pack(txid, checksum(struct.pack("<Q", txid)), 0), _BEGIN_OFFSET)
-        self.sync()
+    def write_begin(self, txid: int | None) -> None:
+        """Write from which transaction id on the past can be read, durably; None: it cannot. Raises OSError."""
+        if self.begin_txid() != txid:
+            write_begin(self.descriptor, NEVER if txid is None else txid)
+            self.sync()
+
+    def write_log_place(self, place: LogPlace | None) -> None:
+        """Write where the journals of the topic are, for tools; None: it is not recorded. Raises OSError."""
+        write_log_place(self.descriptor, place)
 
     def write_header_again(self) -> None:
         """Let the next sync write the header page, after one that failed. Raises OSError."""
@@ -143,34 +146,3 @@ def set_aside(path: Path) -> Path:
 def _begin_ns(config: SowTopicConfig, now_ns: int) -> int:
     point = config.recovery_point
     return now_ns if point.kind == "now" else point.time_ns or 0
-
-
-def _header(config: SowTopicConfig, definition: int, begin_ns: int) -> bytes:
-    """The header page of a new value file."""
-    texts: bytes = msgpack.packb([config.name, config.message_type, begin_ns])
-    rest = struct.pack("<QII", config.slab_size_bytes, definition, len(texts)) + texts
-    head = struct.pack("<8sII", VALUE_FILE_MAGIC, VALUE_FILE_VERSION, checksum(rest)) + rest
-    return head.ljust(VALUE_FILE_HEADER_BYTES, b"\0")
-
-
-def _check_header(found: bytes, expected: bytes) -> int:
-    """Check that a file can be used. Returns the time from which on records of the log belong to its topic."""
-    if len(found) < VALUE_FILE_HEADER_BYTES:
-        raise ValueFileUnusable("it is no value file of a SOW topic")
-    magic, version, sum_, slab_size, definition, length = _HEADER.unpack_from(found)
-    if magic != VALUE_FILE_MAGIC or length > len(found) - _HEADER.size:
-        raise ValueFileUnusable("it is no value file of a SOW topic")
-    if version != VALUE_FILE_VERSION:
-        raise ValueFileUnusable(f"its format has version {version}, and this server writes {VALUE_FILE_VERSION}")
-    if checksum(found[16 : _HEADER.size + length]) != sum_:
-        raise ValueFileUnusable("the checksum of its header does not match")
-    name, message_type, begin_ns = msgpack.unpackb(found[_HEADER.size : _HEADER.size + length])
-    _, _, _, wanted_size, wanted, wanted_length = _HEADER.unpack_from(expected)
-    wanted_names = msgpack.unpackb(expected[_HEADER.size : _HEADER.size + wanted_length])
-    if [name, message_type] != wanted_names[:2]:
-        raise ValueFileUnusable(f"it belongs to topic {name!r} of type {message_type}")
-    if slab_size != wanted_size:
-        raise ValueFileUnusable(f"it was made with a SlabSize of {slab_size} bytes")
-    if definition != wanted:
-        raise ValueFileUnusable("it was made with another Key or KeyDomain")
-    return int(begin_ns)
