@@ -345,8 +345,8 @@ def test_sow_11_a_client_that_leaves_while_its_list_is_filled(
 
 @pytest.mark.parametrize("logged", LOGGED)
 def test_sow_11_pages_under_load(start_server: StartServer, peers: Peers, logged: list[str]) -> None:
-    """sow.md §11, D19: records that others push in have the value of that moment, also while newer ones are written, and
-    while the value file is compacted. In the end each client has the page that a query returns.
+    """sow.md §11, D19: records that others push in have the value of that moment, also while newer ones are written,
+    and while the value file is compacted. In the end each client has the page that a query returns.
     """
     xml = topic_xml("orders", "/id", SlabSize="64KB")
     server = start_server(**options(xml, logged=logged))
@@ -375,8 +375,7 @@ def test_sow_11_pages_under_load(start_server: StartServer, peers: Peers, logged
     publisher.flush()
     publish(publisher, "orders", {"id": -1, "p": -1}, {"id": -2, "p": 1 << 30}, {"id": -3, "p": 5000})
     for client, state, (said, order) in zip(clients, states, pages, strict=True):
-        header = {"c": "sow", "t": "orders", "cid": "q", "o": said, "orderby": order, "bs": 100}
-        asking.send(header)
+        asking.send({"c": "sow", "t": "orders", "cid": "q", "o": said, "orderby": order, "bs": 100})
         expected = {row["id"]: row for row in (json.loads(row.body) for row in records_of(asking))}
         while state != expected:
             message = client.receive()

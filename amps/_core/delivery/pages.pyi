@@ -28,7 +28,7 @@ class Window:
 
 class PageList:
     def __init__(
-        self, ranking: Ranking, filter_: Filter | None, too_large: Callable[["PageList"], object]
+        self, ranking: Ranking, filter_: Filter | None, too_large: Callable[[PageList], object]
     ) -> None: ...
     def __len__(self) -> int: ...
     @property

@@ -5,12 +5,12 @@ first of them has it made: the live tailer keeps it up to date from its place on
 at that place (scans.py). When it is full, subscriptions are shown their pages: each begins at a place of the tailer,
 with the records that are on its page there. The list ends with its last subscription.
 
-Lists take memory: all of a worker together at most the limit of the instance for messages (`MessageMemoryLimit`). A list
-for which there is no more memory is refused, and one that grows beyond the limit ends: its clients are disconnected,
-because they would miss changes.
+Lists take memory: all of a worker together at most the limit of the instance for messages (`MessageMemoryLimit`). A
+list for which there is no more memory is refused, and one that grows beyond the limit ends: its clients are
+disconnected, because they would miss changes.
 
-Invariants: a page belongs to one subscription, or to the command that makes one. While it exists, its list does. The list
-of an open page is filled.
+Invariants: a page belongs to one subscription, or to the command that makes one. While it exists, its list does. The
+list of an open page is filled.
 """
 
 import json
@@ -205,7 +205,8 @@ class Pages:
         ]
 
     def obtain(self, subscription: Subscription, terms: PageTerms, txid: int) -> SubscribedPage:
-        """Make a page, at the place of the live tailer, which is at that transaction id. Its list may have to be filled.
+        """Make a page, at the place of the live tailer, which is at that transaction id. Its list may have to be
+        filled.
         """
         entry, filter_ = terms.entry, subscription.filter
         key = entry.number, filter_, tuple(terms.order)
