@@ -387,3 +387,27 @@ def test_sow_11_pages_under_load(start_server: StartServer, peers: Peers, logged
                 state[row["id"]] = row
             assert len(state) <= int(said.partition("=")[2].partition(",")[0])
         client.expect_silence()
+
+
+def test_sow_12_a_record_that_expires_on_a_page(start_server: StartServer, peers: Peers) -> None:
+    """sow.md §25, 12; D19: `oof` with the reason, then the record that is pulled in."""
+    server = start_server(**options(topic_xml("orders", "/id", Expiration="enabled")))
+    client, publisher = peers.logged_on(server), peers.logged_on(server)
+    publisher.send({"c": "p", "t": "orders", "e": 2}, b'{"id":1}')
+    publish(publisher, "orders", {"id": 2}, {"id": 3})
+    assert ids(page(client, "top_n=2,skip_n=0,oof")) == [1, 2]
+    assert [shown(message) for message in client.receive_many(2)] == [("expired", {"id": 1}), ("p", {"id": 3})]
+
+
+def test_sow_11_bookmarks_of_a_page(start_server: StartServer, peers: Peers) -> None:
+    """sow.md §11: a new message has a bookmark if that is asked for; one that others have moved is no new message."""
+    server = start_server(**options(topic_xml("orders", "/id"), logged=["orders"]))
+    client, publisher = peers.logged_on(server), peers.logged_on(server)
+    publish(publisher, "orders", {"id": 1}, {"id": 2})
+    assert ids(page(client, "top_n=1,skip_n=0,oof,bookmark,timestamp,no_sowkey")) == [1]
+    publish(publisher, "orders", {"id": 0})
+    delete(publisher, "/id = 0")
+    left, new, deleted, moved = client.receive_many(4)
+    assert ["bm" in message for message in (left, new, deleted, moved)] == [False, True, False, False]
+    assert ["ts" in message for message in (new, moved)] == [True, True]
+    assert not any("k" in message for message in (left, new, deleted, moved))
