@@ -324,3 +324,16 @@ def test_sow_59_many_topics_in_one(start_server: StartServer, peers: Peers, logg
     assert {row.body for row in rows(client, "^/orders/")} == {
         b'{"id":2,"t":"/orders/a"}', b'{"id":2,"t":"/orders/b"}', b'{"id":2,"t":"/orders/x"}'
     }  # fmt: skip
+
+
+def test_sow_64_an_index_changes_no_answer(start_server: StartServer, peers: Peers) -> None:
+    """sow.md §25, 64; D21."""
+    index = "<Key>/c</Key>"
+    server = start_server(**options(topic_xml("plain", "/id"), topic_xml("indexed", "/id", HashIndex=index)))
+    client = peers.logged_on(server)
+    values: list[dict[str, Any]] = [{"c": "x"}, {"c": "10"}, {"c": 10}, {"c": 10.0}, {}, {"c": "y", "p": 9}]
+    for topic in ("plain", "indexed"):
+        publish(client, topic, *({"id": number, **value} for number, value in enumerate(values)))
+    for text in ("/c = 'x'", "/c IN ('x','y')", "/c IN ('x','y') AND /p > 5", "/c LIKE 'x'", "/c = 10", "/c = '10'"):
+        found = [sorted(body["id"] for body in bodies(client, topic, f=text)) for topic in ("plain", "indexed")]
+        assert found[0] == found[1] != []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.peer import PeerError, RawClient
+from tests.support.peer import PeerError, RawClient, Value
 from tests.support.peers import Peers
 from tests.support.queues import records_of
 from tests.support.server import ServerProcess, StartServer
@@ -204,3 +204,16 @@ def connected(peers: Peers, server: ServerProcess) -> RawClient:
             if time.monotonic() > deadline_s:
                 raise
             time.sleep(0.05)
+
+
+def test_sow_keys_limit_the_subscription_too(client: RawClient) -> None:
+    """protocol.md D33."""
+    publish(client, "orders", {"id": 1, "n": 0}, {"id": 2, "n": 0}, {"id": 3, "n": 0})
+    client.send({"c": "sow", "t": "orders", "cid": "q", "bs": 10})
+    keys = {json.loads(row.body)["id"]: str(row.header["k"]) for row in records_of(client)}
+    fields: dict[str, Value] = {"c": "sow_and_subscribe", "t": "orders", "cid": "1", "sub_id": "s", "bs": 10}
+    client.send({**fields, "sow_keys": f"{keys[1]},{keys[3]}, 77", "f": "/n < 5"})
+    assert sorted(json.loads(row.body)["id"] for row in records_of(client)) == [1, 3]
+    publish(client, "orders", {"id": 2, "n": 1}, {"id": 3, "n": 1}, {"id": 1, "n": 9}, {"id": 1, "n": 2})
+    assert [json.loads(message.body)["id"] for message in client.receive_many(2)] == [3, 1]
+    client.expect_silence()

@@ -194,7 +194,7 @@ cdef class Focus:
     cdef FilterSet filters                 # of the members with `oof` and a filter; None: there are none
     cdef list unfiltered                   # members with `oof` and without a filter
     cdef uint32_t filtered_count           # members in `filters`
-    cdef uint32_t closely_count            # of these, those that need to know whether the value before matched
+    cdef uint32_t closely_count            # members with `oof` that need the value before of each match, too
     cdef uint32_t users                    # members with `oof` or deltas
 
     cdef int enter(self, Member member, EvaluationContext evaluation) except -1

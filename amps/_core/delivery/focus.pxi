@@ -56,6 +56,8 @@ cdef class Focus:
             member.receiver.deltas += 1
         if member.flags & OUT_OF_FOCUS == 0:
             return 0
+        if member.receiver.conflation is not None or (member.flags & DELTA and member.filter is not None):
+            self.closely_count += 1
         if member.filter is None:
             self.unfiltered.append(member)
             return 0
@@ -63,8 +65,6 @@ cdef class Focus:
             self.filters = FilterSet(evaluation)
         self.filters.add(member.filter, member)
         self.filtered_count += 1
-        if member.flags & DELTA or member.receiver.conflation is not None:
-            self.closely_count += 1
         return 0
 
     cdef int leave(self, Member member) except -1:
@@ -75,13 +75,13 @@ cdef class Focus:
             member.receiver.deltas -= 1
         if member.flags & OUT_OF_FOCUS == 0:
             return 0
+        if member.receiver.conflation is not None or (member.flags & DELTA and member.filter is not None):
+            self.closely_count -= 1
         if member.filter is None:
             self.unfiltered.remove(member)
             return 0
         self.filters.remove(member.filter, member)
         self.filtered_count -= 1
-        if member.flags & DELTA or member.receiver.conflation is not None:
-            self.closely_count -= 1
         if not self.filters.entries:
             self.filters = None
         return 0

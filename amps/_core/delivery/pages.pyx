@@ -256,7 +256,7 @@ cdef class TopicPages(StateFollower):
         cost = CHANGE_BYTES * <uint64_t>len(self.lists)
         if self.filters is not None:
             evaluations = self.filters.evaluations
-            matches_value(self.filters, entry, key, record)
+            matches_value(self.filters, entry, record)
             cost += (self.filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length
             for at in range(self.filters.matched_count):
                 for pages in (<FilterEntry>self.filters.matched[at]).members:

@@ -98,4 +98,4 @@ cdef class StateScan:
     cdef int keep_unwritten(self, const KeySlot* slot) except -1
 
 
-cdef bint matches_value(FilterSet filters, TopicEntry entry, uint64_t key, const RecordHeader* record) except -1
+cdef bint matches_value(FilterSet filters, TopicEntry entry, const RecordHeader* record) except -1

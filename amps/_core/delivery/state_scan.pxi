@@ -1,10 +1,11 @@
 # The scan of a SOW topic: all records of a snapshot, or those of some keys, that match a filter.
 #
-# The slots are walked in their order, in windows: the slots of a window are copied first, and the memory of their values
-# is requested, because values lie at random places. Then each value is compared with the filter.
+# The slots are walked in their order, in windows: the slots of a window are copied first, and the memory of their
+# values is requested, because values lie at random places. Then each value is compared with the filter.
 #
 # A slot that changed after the snapshot leads back to its value. If its newest record is not written yet, a copy of the
-# slot is kept, and looked at when the log is written that far. Slots that come into use later are newer than the snapshot.
+# slot is kept, and looked at when the log is written that far. Slots that come into use later are newer than the
+# snapshot.
 
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -26,14 +27,8 @@ from amps._core.shm.platform cimport monotonic_ns
 from amps._core.sow.ranking cimport Ranking
 from amps._core.sow.slots cimport KEY_LIVE, KeySlot, RequestedKey
 from amps._core.sow.table cimport NOT_REACHED, NOT_RESIDENT, NOT_WRITTEN, StateReader
-from amps._core.values.decimal_digits cimport decimal_digits_write
-from amps._core.values.fields cimport (
-    MESSAGE_LAST_UPDATED,
-    MESSAGE_SOW_KEY,
-    MESSAGE_SOW_KEY_HASH,
-    MessageContext,
-)
-from amps._core.values.value cimport VALUE_DOUBLE, VALUE_INTEGER, VALUE_STRING, VALUE_UNSIGNED, Value
+from amps._core.values.fields cimport MESSAGE_LAST_UPDATED, MessageContext
+from amps._core.values.value cimport VALUE_DOUBLE, Value
 from amps._core.wire.topics cimport TopicEntry, tell_facts
 
 cdef extern from *:
@@ -58,14 +53,14 @@ cdef enum:
     LARGE_VALUE_BYTES = 65536
     LINKS_PER_STEP = 1024
     ATTEMPTS_MAX = 10
+    SLOTS_PER_WINDOW = 4096        # that are looked at; most of them may be free
 
 
-cdef bint matches_value(FilterSet filters, TopicEntry entry, uint64_t key, const RecordHeader* record) except -1:
+cdef bint matches_value(FilterSet filters, TopicEntry entry, const RecordHeader* record) except -1:
     """Evaluate filters on the value of a key. True: one of them matches."""
     cdef EvaluationContext evaluation = filters.evaluation
     cdef MessageContext context = evaluation.context
     cdef uint64_t unreadable = evaluation.unreadable
-    cdef uint8_t[24] digits
     cdef Value* fact
     if filters.asks_message:
         tell_facts(context, record, entry.raw_name, False, False)
@@ -73,20 +68,6 @@ cdef bint matches_value(FilterSet filters, TopicEntry entry, uint64_t key, const
         fact.kind = VALUE_DOUBLE
         fact.flags = 0
         fact.number.double_ = record.timestamp_ns / 1e9
-        fact = &context.facts[<int>MESSAGE_SOW_KEY]
-        if record.sow_key_length == 0:
-            fact.kind = VALUE_STRING
-            fact.flags = 0
-            fact.text = &digits[0]
-            fact.length = decimal_digits_write(&digits[0], key)
-        fact = &context.facts[<int>MESSAGE_SOW_KEY_HASH]
-        fact.flags = 0
-        if key >> 63:
-            fact.kind = VALUE_UNSIGNED
-            fact.number.unsigned_integer = key
-        else:
-            fact.kind = VALUE_INTEGER
-            fact.number.integer = <long long>key
         if filters.asks_publisher:
             evaluation.tell_publisher(record_client_id(record))
     filters.match(record_payload(record), record.payload_length)
@@ -110,9 +91,9 @@ cdef class StateScan:
         snapshot. keys: the keys that are looked up; None: all. frames: takes the matching records; None: they are
         collected, as rows, or, with collects_keys, as the keys of a deletion. counts_all: compare records also when
         `frames` takes no more. excluded: a set with one filter, whose matches are counted but not taken.
-        logical: of a topic with Pattern, by the number of the logical topic: its TopicEntry and the beginning of its frames;
-        None, also for all numbers behind the end: the topic is left out. Without a Pattern: None. ranking: takes the records
-        instead; the scan ends early if it is too large.
+        logical: of a topic with Pattern, by the number of the logical topic: its TopicEntry and the beginning of its
+        frames; None, also for all numbers behind the end: the topic is left out. Without a Pattern: None. ranking:
+        takes the records instead; the scan ends early if it is too large.
         """
         self.reader = reader
         self.entry = entry
@@ -146,12 +127,12 @@ cdef class StateScan:
 
     @property
     def missing(self):
-        """File, offset and length of the part to read after SCAN_MISSING, and the file offset up to which it is needed."""
+        """File, offset and length of the part to read after SCAN_MISSING; the file offset up to which it is needed."""
         return self.reader.places.missing
 
     def take_rows(self):
-        """[(number of the logical topic, key, its text, UNIX time in ns, correlation id, payload)] of the matches since the
-        last call.
+        """[(number of the logical topic, key, its text, UNIX time in ns, correlation id, payload)] of the matches
+        since the last call.
         """
         rows = self.rows
         self.rows = []
@@ -238,8 +219,9 @@ cdef class StateScan:
         cdef SlotFound* found
         cdef const uint8_t* at
         cdef uint32_t line
+        cdef uint64_t until = min(self.end, self.next + SLOTS_PER_WINDOW)
         self.window_count = self.window_at = 0
-        while self.window_count < WINDOW_SLOTS and self.next < self.end:
+        while self.window_count < WINDOW_SLOTS and self.next < until:
             found = &self.window[self.window_count]
             if not self.copy_next(&found.slot):
                 continue
@@ -264,8 +246,8 @@ cdef class StateScan:
         return 0
 
     cdef int look(self, SlotFound* found, uint64_t written) except -1:
-        """Compare the value of a slot. DONE; WAITS: its record is not written yet; MISSING: it is not in memory; MORE: it
-        is not found yet.
+        """Compare the value of a slot. DONE; WAITS: its record is not written yet; MISSING: it is not in memory; MORE:
+        it is not found yet.
         """
         cdef const RecordHeader* record = found.record
         cdef KeySlot* slot = &found.slot
@@ -298,15 +280,14 @@ cdef class StateScan:
         self.compared += 1
         if self.logical is not None:
             self.entry = <TopicEntry>(<tuple>self.logical[slot.topic])[0]
-        if self.filters is None or matches_value(self.filters, self.entry, slot.key, record):
+        if self.filters is None or matches_value(self.filters, self.entry, record):
             self.matched += 1
-            if self.excluded is None or not matches_value(self.excluded, self.entry, slot.key, record):
+            if self.excluded is None or not matches_value(self.excluded, self.entry, record):
                 self.take(slot, record)
         return DONE
 
     cdef int take(self, const KeySlot* slot, const RecordHeader* record) except -1:
         cdef RequestedKey wanted
-        cdef uint8_t[24] digits
         if self.ranking is not None:
             self.ranking.take(slot.key, record, record.position if self.entry.logged else 0)
             return 0

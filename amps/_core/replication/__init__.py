@@ -19,5 +19,5 @@ Invariants
 - Nothing is allocated by the value of a length that came from another instance before the length is checked.
 - A set of records that are not acknowledged may be too large for a while, never too small.
 
-Imports `wire`, `expressions`, `journal`, `sow`, `values` and `shm`.
+Imports `wire`, `sow`, `expressions`, `journal`, `values` and `shm`.
 """

@@ -1,13 +1,13 @@
 # Records of a journal by their log position.
 #
-# Values of a topic lie at random places. Whether a place is in memory is asked for windows of WINDOW_BYTES, and known for
-# a *period*, about a second: one question for each record would cost more than the record. A page that is evicted within
-# the period costs a read from the disk.
+# Values of a topic lie at random places. Whether a place is in memory is asked for windows of WINDOW_BYTES, and known
+# for a *period*, about a second: one question for each record would cost more than the record. A page that is evicted
+# within the period costs a read from the disk.
 
 from libc.stdint cimport uint64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
-from mmap import PAGESIZE
+from mmap import PAGESIZE as _PAGESIZE
 
 from amps._core.journal.reader import LogDamaged, LogRemoved
 from amps._core.journal.reader cimport LogFile
@@ -21,7 +21,7 @@ cdef enum:
     PERIODS = 255
     BYTES_ASKED_MAX = 4194304      # of one question to the system
 
-cdef uint64_t PAGE_BYTES = PAGESIZE
+cdef uint64_t PAGE_BYTES = _PAGESIZE
 
 
 @cython.final
@@ -88,8 +88,8 @@ cdef class JournalPlaces:
         return record
 
     cdef const RecordHeader* address(self, uint64_t position) except? NULL:
-        """Where the record at a log position lies, to have it fetched from memory; it is neither read nor checked. NULL:
-        in a compressed file. Raises LogDamaged, LogRemoved.
+        """Where the record at a log position lies, to have it fetched from memory; it is neither read nor checked.
+        NULL: in a compressed file. Raises LogDamaged, LogRemoved.
         """
         cdef PlaceFile place = self.file
         if place is None or not place.begin <= position < place.end:

@@ -1,8 +1,8 @@
 # The state of a SOW topic as other processes than the core read it.
 #
-# A *snapshot* at a transaction id is the state by all records with smaller transaction ids. A slot whose record is newer
-# leads back to it over the links of the records. The record of a slot may be beyond the watermark up to which the log
-# is written: `walk` then returns NOT_WRITTEN, and the caller tries again after the next watermark.
+# A *snapshot* at a transaction id is the state by all records with smaller transaction ids. A slot whose record is
+# newer leads back to it over the links of the records. The record of a slot may be beyond the watermark up to which
+# the log is written: `walk` then returns NOT_WRITTEN, and the caller tries again after the next watermark.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -36,8 +36,8 @@ cdef class StateReader:
         return self.places.at(place)
 
     cdef const RecordHeader* address(self, const KeySlot* slot) except? NULL:
-        """Where the newest record of a slot lies, to have it fetched from memory; it is neither read nor checked. NULL: it
-        is not known without reading. Raises LogDamaged, LogRemoved.
+        """Where the newest record of a slot lies, to have it fetched from memory; it is neither read nor checked.
+        NULL: it is not known without reading. Raises LogDamaged, LogRemoved.
         """
         if slot.place & PLACE_IN_FILE:
             return self.values.at(slot.place)
@@ -53,8 +53,8 @@ cdef class StateReader:
         """The value of a copied slot at a transaction id; NULL: none. written: the log is written up to this position.
         Does not wait for the disk, and follows at most so many links. Raises LogDamaged, LogRemoved.
 
-        NOT_WRITTEN: try again when the log is written further. NOT_RESIDENT: when the part that `places` names as missing
-        was read. NOT_REACHED: there are more links. The slot then keeps the place that was reached.
+        NOT_WRITTEN: try again when the log is written further. NOT_RESIDENT: when the part that `places` names as
+        missing was read. NOT_REACHED: there are more links. The slot then keeps the place that was reached.
         """
         cdef const RecordHeader* record
         cdef const RecordState* state

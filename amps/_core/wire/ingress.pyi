@@ -66,6 +66,7 @@ LAYING_DENIED: int
 LAYING_UNRECORDED: int
 LAYING_SEQUENCE: int
 LAYING_STATE: int
+LAYING_ROOM: int
 PUBLISH_BACKLOG_BYTES: int
 
 def transaction_publishes(record: bytearray) -> int: ...

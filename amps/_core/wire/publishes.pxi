@@ -860,8 +860,8 @@ cdef class Ingress:
         return refusal if refusal else records
 
     def removal_record(self, TopicEntry entry, const unsigned char[::1] keys, uint32_t token, uint64_t sequence):
-        """The record (bytes) of a deletion of records of a SOW topic, for the ring; NO_STORAGE or AFTER_REFUSAL if it cannot
-        be taken.
+        """The record (bytes) of a deletion of records of a SOW topic, for the ring; NO_STORAGE or AFTER_REFUSAL if it
+        cannot be taken.
 
         keys: RequestedKeys, ascending, at most REMOVED_KEYS_MAX. token: of the answer; 0: none is wanted. sequence: 0 =
         none.

@@ -262,7 +262,10 @@ class CoreStates:
                         topic.sow.state.end_carrying(self._copied)
             for topic in self._topics:
                 recorded = topic.sow.state.recorded
-                topic.file.write_begin(topic.sow.state.table.begin_txid if recorded else None)
+                begin = topic.sow.state.table.begin_txid if recorded else None
+                if recorded and topic.file.begin_txid() == 0 and not (journals and journals[0].start_position):
+                    begin = 0  # everything that ever was is in the log
+                topic.file.write_begin(begin)
                 topic.file.write_log_place(self._log_place() if recorded else None)
         except (LogDamaged, ValueError) as problem:
             raise RecoveryRefused(

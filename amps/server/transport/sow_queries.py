@@ -119,17 +119,22 @@ def check_select(worker: WorkerContext, message_type: str, options: Options) -> 
         )
 
 
+def listed_keys(header: Header) -> list[str]:
+    """The words of the header `sow_keys`; empty: there is no such header. An empty list of keys has one empty word."""
+    texts = text_of(header, "sow_keys")
+    return [word.strip() for word in texts.split(",")] if texts else []
+
+
 def keys_of(header: Header, entries: Sequence[TopicEntry | None]) -> list[int] | None:
     """The keys in the header `sow_keys`, of some topics with the same definition. Words that cannot be a key match no
     record.
     """
-    texts = text_of(header, "sow_keys")
-    if not texts:
+    words = listed_keys(header)
+    if not words:
         return None
-    words = [word.strip() for word in texts.split(",")]
     rules = [entry.sow for entry in entries if entry is not None and entry.sow is not None]
     if any(each.given_keys for each in rules):
-        names = [word.encode("utf-8", "surrogatepass") for word in words if word]
+        names = [word.encode("utf-8", "surrogatepass") for word in words]
         return [each.keys.text_key(name) for each in rules for name in names]
     numbers = [int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 20]
     return [number for number in numbers if number < 1 << 64]
@@ -167,10 +172,9 @@ def terms_of(
 
 
 def _queue_keys(header: Header) -> frozenset[int] | None:
-    texts = text_of(header, "sow_keys")
-    if not texts:
+    words = listed_keys(header)
+    if not words:
         return None
-    words = (word.strip() for word in texts.split(","))
     return frozenset(int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 20)
 
 

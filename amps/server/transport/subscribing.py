@@ -30,7 +30,7 @@ messages are held until the result is complete. A replacement asks again: it ret
 did not cover before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -75,7 +75,7 @@ from amps.server.transport.page_queries import (
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.session import Place, Session, Subscription
-from amps.server.transport.sow_queries import SowQuery, check_select, terms_of
+from amps.server.transport.sow_queries import SowQuery, check_select, listed_keys, terms_of
 from amps.server.transport.sow_state import Snapshot
 from amps.server.transport.start_search import StartSearch
 
@@ -184,8 +184,16 @@ class Subscribing:
             worker.feeds.start_replay(replay)
         self._log(header, subscription)
 
-    async def _compile_filter(self, command: Command, subscription: Subscription) -> None:
+    async def _compile_filter(
+        self, command: Command, subscription: Subscription, keys: Sequence[str] = ()
+    ) -> None:
+        """Compile the filter of a command. `keys`: the subscription is to the records with these keys only."""
         text = text_of(command.header, "filter")
+        if keys:
+            # Keys have no quotes in them, or are no keys.
+            listed = ", ".join(f"'{key}'" for key in keys if "'" not in key)
+            of_keys = f"SOW_KEY() IN ({listed})" if listed else "1 = 0"
+            text = f"({text}) AND {of_keys}" if text else of_keys
         if not text:
             return
         subscription.filter = await command.filter(text)
@@ -203,7 +211,7 @@ class Subscribing:
         """Make the subscription, and answer the query for the moment at which it begins. Its messages follow."""
         connection, worker = self._connection, self._worker
         feeds = worker.feeds
-        await self._compile_filter(command, subscription)
+        await self._compile_filter(command, subscription, listed_keys(command.header))
         await command.consumed()
         await command.until(connection.when_no_result)
         search: StartSearch | None = None
@@ -519,7 +527,7 @@ class Subscribing:
             names = list(connection.subscriptions)
         else:
             names = [name.strip() for name in sub_ids.split(",") if name.strip()]
-        wanted_ids = {name.strip() for name in query_ids.split(",")}
+        wanted_ids = {name.strip() for name in query_ids.split(",") if name.strip()}
         for query_id, query in list(connection.queries.items()):
             if query_id in wanted_ids or query.sub_id in names:
                 query.cancel()

@@ -101,6 +101,8 @@ def fits(c_type: str, annotation: str) -> bool:
         return annotation == "int"
     if c_type == "double":
         return annotation == "float"
+    if c_type == "const unsigned char[::1]":
+        return annotation == "ReadableBuffer"
     return annotation.removesuffix(" | None").partition("[")[0] == c_type
 
 

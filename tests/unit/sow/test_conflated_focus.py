@@ -152,7 +152,7 @@ class Reader:
         return core.topics[self._topic].reader(places)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("topic", ["kept", "plain"])
 def test_sow_16_random_changes_of_conflated_records(tmp_path: Path, topic: str, seed: int) -> None:
     """sow.md §16, D13; §25 37 and 38: at every moment each subscription gets what the model says, and nothing else."""
@@ -180,6 +180,8 @@ def test_sow_16_random_changes_of_conflated_records(tmp_path: Path, topic: str, 
         for oof in (False, True)
         for delta in (False, True)
     ]
+    if seed % 2:
+        wanted = chance.sample(wanted, 1)  # what one member needs must not depend on others
     subscriptions = [each.subscription(topic) for each in wanted]
     for subscription in subscriptions:
         members.add(subscription)
