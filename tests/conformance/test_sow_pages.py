@@ -4,6 +4,7 @@ Each behaviour is tested on a topic in the journal, and on one in the value file
 """
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -340,3 +341,73 @@ def test_sow_11_a_client_that_leaves_while_its_list_is_filled(
         publish(publisher, "orders", {"id": 5, "n": 1})
         assert shown(second.receive())[1] == {"id": 5, "n": 1}
         second.close()
+
+
+@pytest.mark.parametrize("logged", LOGGED)
+def test_sow_11_pages_under_load(start_server: StartServer, peers: Peers, logged: list[str]) -> None:
+    """sow.md §11, D19: records that others push in have the value of that moment, also while newer ones are written,
+    and while the value file is compacted. In the end each client has the page that a query returns.
+    """
+    xml = topic_xml("orders", "/id", SlabSize="64KB")
+    server = start_server(**options(xml, logged=logged))
+    publisher, asking = peers.logged_on(server), peers.logged_on(server)
+    chance = random.Random(1)
+    pages = [("top_n=20,skip_n=0,oof", "/p"), ("top_n=15,skip_n=100,oof", "/p DESC"), ("top_n=30,skip_n=250,oof", "/p")]
+    clients = [peers.logged_on(server) for _ in pages]
+    states = []
+    for client, (said, order) in zip(clients, pages, strict=True):
+        states.append({row["id"]: row for row in page(client, said, orderby=order, bs=100)})
+    count = 0
+
+    def burst() -> None:
+        nonlocal count
+        bodies = []
+        for _ in range(3000):
+            count += 1
+            row = {"id": chance.randrange(400), "p": chance.randrange(10_000), "n": count, "text": "x" * 50}
+            bodies.append(json.dumps(row).encode())
+        publisher.publish_all("orders", bodies)
+
+    for turn in range(6):
+        burst()
+        if turn % 2:
+            publisher.send({"c": "sow_delete", "t": "orders", "f": f"/id > {300 + turn}"})
+    publisher.flush()
+    publish(publisher, "orders", {"id": -1, "p": -1}, {"id": -2, "p": 1 << 30}, {"id": -3, "p": 5000})
+    for client, state, (said, order) in zip(clients, states, pages, strict=True):
+        asking.send({"c": "sow", "t": "orders", "cid": "q", "o": said, "orderby": order, "bs": 100})
+        expected = {row["id"]: row for row in (json.loads(row.body) for row in records_of(asking))}
+        while state != expected:
+            message = client.receive()
+            row = json.loads(message.body)
+            if message.command == "oof":
+                assert state.pop(row["id"]) is not None
+            else:
+                assert row["n" if "n" in row else "p"] >= state.get(row["id"], row).get("n", -1)
+                state[row["id"]] = row
+            assert len(state) <= int(said.partition("=")[2].partition(",")[0])
+        client.expect_silence()
+
+
+def test_sow_12_a_record_that_expires_on_a_page(start_server: StartServer, peers: Peers) -> None:
+    """sow.md §25, 12; D19: `oof` with the reason, then the record that is pulled in."""
+    server = start_server(**options(topic_xml("orders", "/id", Expiration="enabled")))
+    client, publisher = peers.logged_on(server), peers.logged_on(server)
+    publisher.send({"c": "p", "t": "orders", "e": 2}, b'{"id":1}')
+    publish(publisher, "orders", {"id": 2}, {"id": 3})
+    assert ids(page(client, "top_n=2,skip_n=0,oof")) == [1, 2]
+    assert [shown(message) for message in client.receive_many(2)] == [("expired", {"id": 1}), ("p", {"id": 3})]
+
+
+def test_sow_11_bookmarks_of_a_page(start_server: StartServer, peers: Peers) -> None:
+    """sow.md §11: a new message has a bookmark if that is asked for; one that others have moved is no new message."""
+    server = start_server(**options(topic_xml("orders", "/id"), logged=["orders"]))
+    client, publisher = peers.logged_on(server), peers.logged_on(server)
+    publish(publisher, "orders", {"id": 1}, {"id": 2})
+    assert ids(page(client, "top_n=1,skip_n=0,oof,bookmark,timestamp,no_sowkey")) == [1]
+    publish(publisher, "orders", {"id": 0})
+    delete(publisher, "/id = 0")
+    left, new, deleted, moved = client.receive_many(4)
+    assert ["bm" in message for message in (left, new, deleted, moved)] == [False, True, False, False]
+    assert ["ts" in message for message in (new, moved)] == [True, True]
+    assert not any("k" in message for message in (left, new, deleted, moved))

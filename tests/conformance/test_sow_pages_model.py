@@ -89,7 +89,7 @@ class Run:
         self.chance = random.Random(seed)
         self.model = SowModel(Settings(), lambda text: KEYS.text_key(text.split(b"\x01", 1)[1]))
         self.publisher = peers.logged_on(server)
-        self.new_client = lambda: peers.logged_on(server)
+        self.new_client: Callable[[], RawClient] = lambda: peers.logged_on(server)
         self.subscribers: list[Subscriber] = []
 
     def body(self) -> str:

@@ -8,7 +8,8 @@ tailer, one durable tailer, and one tailer for each replay.
 
 What lives here: output buffers (`output`); bodies with less than the whole message (`bodies`); tailers, routes, pace,
 the bounds of replays, conflation, the focus of SOW topics, and the watch of messages that run actions (`delivery`); the
-results of queries of SOW topics (`results`): scans of a snapshot, which put the records that match into frames.
+results of queries of SOW topics (`results`): scans of a snapshot, which put the records that match into frames; and the
+pages of paginated subscriptions (`pages`), which follow all changes of a SOW topic beside the routes.
 
 What may not live here: sockets (`amps/server/transport/`), and the deliveries of queues (`queues`), which the core
 decides. `queues` uses the output buffers.

@@ -45,7 +45,7 @@ cdef class Window:
     cdef uint32_t flags
     cdef uint32_t flags_if_recorded
     cdef Bodies bodies
-    cdef LiveConflation conflation # None: messages are sent at once
+    cdef LiveConflation conflation  # None: messages are sent at once
     cdef readonly uint64_t skip
     cdef readonly uint64_t top
     cdef Shifts left

@@ -10,12 +10,12 @@ earlier if the changed record is in front of its end. The rest is the same befor
 ranges before and after is what comes and goes.
 
 Invariants
-- What one record of the log does to a window is one step: out-of-focus messages first, each kind in the order of the
-  page. A record that comes and goes within the step is not mentioned.
-- A record that comes is sent whole. It is no new message: it has no bookmark. A record that has stayed in the window is
-  sent as an update, wherever it moves.
-- Values are those at the place of the tailer. A record that others have moved may have a newer value: it is read from its
-  place in the log, or over the links from its slot.
+- What one record of the log does to a window is one step: out-of-focus messages first, then what comes, in the order of
+  the page. A record that comes and goes within the step is not mentioned.
+- A record that comes is sent whole. If others have moved it, it is no new message, and has no bookmark. A record that
+  has stayed in the window is sent as an update, wherever it moves.
+- Values are those at the place of the tailer. A record that others have moved may have a newer value: its value is read
+  from its place in the log, or over the links from its slot.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -34,7 +34,7 @@ from amps._core.journal.record cimport KIND_SOW_EXPIRY, RecordHeader, RecordStat
 from amps._core.sow.ranking cimport NO_RANK, RankedNode, Ranking
 from amps._core.sow.slots cimport KeySlot
 from amps._core.sow.table cimport StateReader, is_removal, removed_keys
-from amps._core.values.documents cimport Documents, Selection
+from amps._core.values.documents cimport Selection
 from amps._core.wire.topics cimport TopicEntry
 
 include "../shm/layout.pxi"
@@ -93,8 +93,8 @@ cdef class Window:
         uint32_t flags_if_recorded, uint64_t skip, uint64_t top, LiveConflation conflation=None,
         Selection selection=None,
     ):
-        """sub_id: as in a header, without quotes; None if frames need none. flags: see delivery/output.pyx. skip, top: at
-        most 2^62.
+        """sub_id: as in a header, without quotes; None if frames need none. flags: see delivery/output.pyx. skip, top:
+        at most 2^62.
         """
         sids = b"" if sub_id is None else b',"sids":"' + sub_id + b'"'
         self.output = output
@@ -180,7 +180,7 @@ cdef uint64_t key_in_rest(Ranking ranking, uint64_t index, uint64_t rank) noexce
 cdef class PageList:
 
     def __init__(self, Ranking ranking not None, Filter filter_, too_large):
-        """too_large: called once with this object when the list has become too large; it must change nothing at once."""
+        """too_large: called once with this object when the list is too large. It must not change anything at once."""
         self.ranking = ranking
         self.filter = filter_
         self.too_large = too_large

@@ -4,8 +4,7 @@ The list of the page is made or joined, and filled (pages.py). Then the subscrip
 records that are on its page at this place are the result of its query, and the changes of the page follow.
 
 A replacement keeps the topic. It has a page again; its filter, order and options may be others. Its query returns the
-records that were not on the page before. With `oof`, out-of-focus messages follow for those that are not on it any
-more.
+records that were not on the page before. With `oof`, out-of-focus messages follow for those that have left the page.
 """
 
 from collections.abc import Sequence

@@ -205,7 +205,9 @@ class Pages:
         ]
 
     def obtain(self, subscription: Subscription, terms: PageTerms, txid: int) -> SubscribedPage:
-        """Make a page at the place of the live tailer, at that transaction id. Its list may have to be filled."""
+        """Make a page, at the place of the live tailer, which is at that transaction id. Its list may have to be
+        filled.
+        """
         entry, filter_ = terms.entry, subscription.filter
         key = entry.number, filter_, tuple(terms.order)
         kept = self._lists.get(key)

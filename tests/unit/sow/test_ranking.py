@@ -65,9 +65,9 @@ def test_a_large_list_is_sorted(kind: str) -> None:
     chance = random.Random(kind)
     ranked = RankedList()
     keys = list(range(70_000))
-    made = {"random": lambda _: chance.getrandbits(64), "ascending": int, "descending": lambda key: 99_999 - key}
-    number = made.get(kind, lambda _: 7)
-    orders = {key: number(key).to_bytes(9, "big") for key in keys}
+    numbers = {"ascending": keys, "descending": keys[::-1], "equal": [7] * len(keys)}
+    drawn = numbers.get(kind) or [chance.getrandbits(64) for _ in keys]
+    orders = {key: number.to_bytes(9, "big") for key, number in zip(keys, drawn, strict=True)}
     for key in keys:
         ranked.put(key, orders[key])
     chance.shuffle(keys)
