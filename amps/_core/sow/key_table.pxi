@@ -108,6 +108,11 @@ cdef class KeyMemory:
         return self.header.live
 
     @property
+    def begin_txid(self):
+        """Snapshots before this transaction id cannot be read."""
+        return self.header.begin_txid
+
+    @property
     def slots_used(self):
         return self.header.slots_used
 

@@ -68,6 +68,8 @@ cdef class StateReader:
             else:
                 state = record_state(record)
                 place = state.previous if state != NULL else 0
+            if place == 0:
+                return NULL
             # A topic in the log: what was before the log is the base. The record of any other link is still there.
             if self.table.header.begin_txid != NEVER and (place & PLACE_IN_FILE or place < begin):
                 place = now.base
@@ -75,8 +77,6 @@ cdef class StateReader:
                     return NULL
                 record = self.at(place)
                 break
-            if place == 0:
-                return NULL
             record = self.at(place)
         return NULL if is_removal(record) else record
 

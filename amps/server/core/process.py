@@ -343,8 +343,8 @@ class Core:
         active = recovered.active
         journals = [entry.header for entry in recovered.journals] + ([active] if active is not None else [])
         states.recover(journals, 0 if journal is None else journal.position, next_txid)
-        if self._journal_files is not None:
-            states.read_journals()
+        if self._journal_files is not None and journal is not None:
+            states.read_journals(journal)
             retention = self._journal_files.retention
             retention.blockers.append(lambda: states.oldest_journal(retention.number_at))
             self._journal_files.chores.append(states)

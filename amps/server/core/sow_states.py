@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.journal.writer import LogWriter
 from amps._core.sequencer.sequencer import CarryOver, Sequencer, SowTopic, replay_states
 from amps._core.shm.memory import NO_JOURNAL
 from amps._core.sow.shaping import KeyMaker
@@ -267,13 +268,14 @@ class CoreStates:
                     text=f"SOW topics are rebuilt from the log: {share:.0%} read, {self._live():,} values",
                 )
 
-    def read_journals(self) -> None:
-        """Let the sequencer read values in the journals, for deltas."""
+    def read_journals(self, journal: LogWriter) -> None:
+        """Let the sequencer read values in the journals, for deltas.
+
+        The number of the current journal is the writer's: within a turn, it is ahead of the watermarks.
+        """
         control = self._runtime.control
         directory = self._directory(lambda topic, message_type: None)
-        self.places = JournalPlaces(
-            directory, lambda: (control.first_journal_number, control.watermarks()[3])
-        )
+        self.places = JournalPlaces(directory, lambda: (control.first_journal_number, journal.number))
 
     def _directory(self, resolve: Callable[[str, str], object]) -> LogDirectory:
         settings = self._config.transaction_log
@@ -303,7 +305,9 @@ class CoreStates:
         return self._carry is not None
 
     def look(self, sequencer: Sequencer, beginning: JournalHeader | None) -> None:
-        """Begin to carry values over, so that the log can begin with that journal. None: no journal is to be removed."""
+        """Begin to carry values over, so that the log can begin with that journal. None: no journal is to be
+        removed.
+        """
         if self._log_txid:
             sequencer.log_txid, self._log_txid = self._log_txid, 0
         first = self._runtime.control.first_journal_number

@@ -91,7 +91,10 @@ class TopicFile:
 
     def allocate(self, offset: int, length: int) -> None:
         """Reserve a part of the file. Raises OSError."""
-        os.posix_fallocate(self.descriptor, offset, length)
+        if self._disk is None:
+            os.posix_fallocate(self.descriptor, offset, length)
+        else:
+            self._disk.allocate(self.descriptor, offset + length)
 
     def rename(self) -> Path:
         """Give the file, which is not used any more, another name. Returns it. Raises OSError."""
