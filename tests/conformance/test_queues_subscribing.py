@@ -113,6 +113,19 @@ def test_queues_the_underlying_topic_is_unchanged(queueing: Queueing) -> None:
     subscriber.expect_silence()
 
 
+def test_queues_select_lists(queueing: Queueing) -> None:
+    """queues.md §5, sow.md §18: applied to deliveries; the subscription can be replaced with another list. Its filter
+    sees whole messages.
+    """
+    client = queueing.client()
+    client.subscribe("Q", "s", o="max_backlog=10,select=[-/,+/b]", f="/a > 0")
+    queueing.publish_bodies([b'{"a":1,"b":2}', b'{"a":0,"b":3}', b'{"a":2,"b":4}'])
+    assert bodies_of(client.receive_published(2)) == [b'{"b":2}', b'{"b":4}']
+    client.subscribe("Q", "s", o="max_backlog=10,replace", f="/a > 0")
+    queueing.publish_bodies([b'{"a":1,"b":5}'])
+    assert bodies_of(client.receive_published(1)) == [b'{"a":1,"b":5}']
+
+
 def test_queues_over_their_own_name_share_the_messages_out(queueing: Queueing) -> None:
     """queues.md §24, 8."""
     clients = [queueing.consumer(10, "T2") for _ in range(2)]

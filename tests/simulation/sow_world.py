@@ -306,6 +306,7 @@ class SowWorld(World):
         self.journals_gone = max(self.journals_gone, len(gone))
         changes = gone + left
         begin = self._reader(KEPT).table.begin_txid
+        assert begin is not None
         if not self._changes:
             assert begin <= min((change.txid for change in changes), default=FAR), "the past is there"
         moments = [change.txid for change in changes if change.txid >= begin]

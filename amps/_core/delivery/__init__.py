@@ -6,9 +6,9 @@ gets one frame for each message that any of its members matches. It is a connect
 subscription that gets its own frames. The frame is written to the output buffer of the connection. There is one live
 tailer, one durable tailer, and one tailer for each replay.
 
-What lives here: output buffers (`output`); tailers, routes, pace, the bounds of replays, conflation, and the watch of
-messages that run actions (`delivery`); the results of queries of SOW topics (`results`): scans of a snapshot, which
-put the records that match into frames.
+What lives here: output buffers (`output`); bodies with less than the whole message (`bodies`); tailers, routes, pace,
+the bounds of replays, conflation, the focus of SOW topics, and the watch of messages that run actions (`delivery`); the
+results of queries of SOW topics (`results`): scans of a snapshot, which put the records that match into frames.
 
 What may not live here: sockets (`amps/server/transport/`), and the deliveries of queues (`queues`), which the core
 decides. `queues` uses the output buffers.

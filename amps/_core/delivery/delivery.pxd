@@ -4,6 +4,7 @@ cimport cython
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
+from amps._core.delivery.bodies cimport Bodies
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.expressions.machine cimport Filter, EvaluationContext, FilterSet
 from amps._core.journal.reader cimport LogCursor
@@ -60,30 +61,6 @@ cdef class ReplayBounds:
     cdef bint meet(self, const RecordHeader* record) noexcept nogil
 
 
-# See delivery/bodies.pxi.
-
-
-@cython.final
-cdef class Bodies:
-    cdef object __weakref__
-    cdef Documents documents               # None: the message type has none
-    cdef Selection selection               # None: whole messages
-    cdef ByteBuffer selected
-    cdef ByteBuffer older
-    cdef ByteBuffer changes
-    cdef uint64_t selected_txid            # of the message in `selected`
-    cdef bint readable                     # whether that message could be parsed
-    cdef uint64_t old_txid                 # of the messages whose difference is in `changes`
-    cdef uint64_t new_txid
-    cdef int found                         # result of that comparison
-    # The body that was made last; valid until the next call.
-    cdef const uint8_t* body
-    cdef uint64_t length
-
-    cdef bint make(self, const RecordHeader* record) except -1
-    cdef int compare(self, const RecordHeader* old, const RecordHeader* new, FieldSet keys) except -2
-
-
 # See delivery/conflation.pxi.
 
 
@@ -102,6 +79,7 @@ cdef class Held:
     cdef RecordHeader* base        # a copy of the value before the interval; NULL = there was none
     cdef bint base_in_focus
     cdef bytes reason              # of an out-of-focus message; None: the record is to be published
+    cdef uint64_t sow_key          # of that record
     cdef ByteBuffer changes        # the fields that changed in the interval; None: none did
     cdef bint whole                # there is no difference to send
     cdef uint64_t bytes            # its memory
@@ -123,7 +101,7 @@ cdef class Conflation:
     cdef readonly uint64_t held_bytes
     cdef uint64_t held_bytes_max
 
-    cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry)
+    cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry, uint64_t sow_key=*)
     cdef bint hold(
         self, const RecordHeader* record, TopicEntry entry, uint64_t before_publisher_id, uint64_t before_sequence,
         bint stepped
@@ -155,7 +133,8 @@ cdef class LiveConflation:
         self, const RecordHeader* record, TopicEntry entry, LogCursor cursor, const RecordHeader* before, bint in_focus
     ) except -1
     cdef int take_leaving(
-        self, bytes reason, TopicEntry entry, LogCursor cursor, const RecordHeader* before, uint64_t time_ns
+        self, bytes reason, uint64_t sow_key, TopicEntry entry, LogCursor cursor, const RecordHeader* before,
+        uint64_t time_ns,
     ) except -1
     cdef int note_changes(
         self, Held held, const RecordHeader* record, const RecordHeader* before, FieldSet keys

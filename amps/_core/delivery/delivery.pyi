@@ -1,6 +1,7 @@
 from collections.abc import Callable, Hashable, Iterable, KeysView
 from typing import Any, Literal
 
+from amps._core.delivery.bodies import Bodies
 from amps._core.delivery.output import OutputBuffer
 from amps._core.expressions.machine import EvaluationContext, Filter, FilterSet
 from amps._core.journal.reader import LogCursor
@@ -90,9 +91,6 @@ class LiveConflation:
     def due_ns(self) -> int | None: ...
     def run(self, now_ns: int, behind: bool) -> None: ...
     def send_held(self) -> None: ...
-
-class Bodies:
-    def __init__(self, documents: Documents | None, selection: Selection | None = None) -> None: ...
 
 class Member: ...
 

@@ -3,7 +3,6 @@
 include "../shm/layout.pxi"
 include "pace.pxi"
 include "replay_bounds.pxi"
-include "bodies.pxi"
 include "conflation.pxi"
 include "live_conflation.pxi"
 include "routes.pxi"

@@ -33,9 +33,10 @@ cdef class ResultFrames:
     def __init__(
         self, OutputBuffer output not None, uint32_t batch_size, bint with_key=True, bint with_timestamp=False,
         Documents documents=None, Selection selection=None, uint64_t skip_count=0, uint64_t row_limit=ALL_ROWS,
+        bint apart=False,
     ):
         """documents, selection: reduce the messages; None: they stay whole. skip_count: records that are left out first.
-        row_limit: the most records behind them.
+        row_limit: the most records behind them. apart: each record becomes a message of its own (`oof`).
         """
         self.output = output
         self.beginning = b""
@@ -46,6 +47,7 @@ cdef class ResultFrames:
         self.first_ns = 0
         self.with_timestamp = with_timestamp
         self.with_key = with_key
+        self.apart = apart
         self.documents = documents
         self.selection = selection
         self.selected = ByteBuffer()
@@ -124,6 +126,8 @@ cdef class ResultFrames:
                 self.selected.length = 0
             payload = self.selected.data
             length = self.selected.length
+        if self.apart:
+            return self.put_apart(key, key_length, correlation, correlation_length, timestamp_ns, payload, length)
         if self.count == 0:
             frame.length = 0
             frame.reserve(self.head_room)
@@ -132,6 +136,30 @@ cdef class ResultFrames:
         begin = at = frame.reserve(key_length + correlation_length + RECORD_EXTRA_BYTES + length)
         at[0] = c'{'
         at += 1
+        at = self.write_facts(at, key, key_length, correlation, correlation_length, timestamp_ns)
+        memcpy(at, b'"l":', 4)
+        at += 4
+        at += decimal_digits_write(at, length)
+        if deliver_at_ns:
+            memcpy(at, b',"not_before":', 14)
+            at += 14
+            at += decimal_digits_write(at, deliver_at_ns // 1_000_000)
+        at[0] = c'}'
+        at += 1
+        if length:
+            memcpy(at, payload, length)
+        frame.length += <uint64_t>(at - begin) + length
+        self.count += 1
+        self.returned += 1
+        if self.count == self.batch_size or frame.length - self.head_room >= FRAME_BYTES_MAX:
+            self.finish_frame()
+        return 0
+
+    cdef uint8_t* write_facts(
+        self, uint8_t* at, const uint8_t* key, uint64_t key_length, const uint8_t* correlation,
+        uint64_t correlation_length, uint64_t timestamp_ns
+    ) noexcept nogil:
+        """Write the fields of a record's header, each with a comma behind it. Returns the place behind them."""
         if self.with_key:
             memcpy(at, b'"k":"', 5)
             at += 5
@@ -152,28 +180,43 @@ cdef class ResultFrames:
             at += write_timestamp(at, timestamp_ns)
             memcpy(at, b'",', 2)
             at += 2
+        return at
+
+    cdef int put_apart(
+        self, const uint8_t* key, uint64_t key_length, const uint8_t* correlation, uint64_t correlation_length,
+        uint64_t timestamp_ns, const uint8_t* payload, uint64_t length
+    ) except -1:
+        """Send a message of one record. Its header begins with `beginning`."""
+        cdef ByteBuffer frame = self.frame
+        cdef uint64_t prefix = PyBytes_GET_SIZE(self.beginning)
+        cdef uint8_t* begin
+        cdef uint8_t* at
+        cdef uint64_t total
+        frame.length = 0
+        begin = frame.reserve(4 + prefix + key_length + correlation_length + RECORD_EXTRA_BYTES + length)
+        at = begin + 4
+        memcpy(at, PyBytes_AS_STRING(self.beginning), prefix)
+        at += prefix
+        at[0] = c','
+        at = self.write_facts(at + 1, key, key_length, correlation, correlation_length, timestamp_ns)
         memcpy(at, b'"l":', 4)
         at += 4
         at += decimal_digits_write(at, length)
-        if deliver_at_ns:
-            memcpy(at, b',"not_before":', 14)
-            at += 14
-            at += decimal_digits_write(at, deliver_at_ns // 1_000_000)
         at[0] = c'}'
         at += 1
         if length:
             memcpy(at, payload, length)
-        frame.length += <uint64_t>(at - begin) + length
-        self.count += 1
+        total = <uint64_t>(at - begin) - 4 + length
+        begin[0] = <uint8_t>(total >> 24)
+        begin[1] = <uint8_t>(total >> 16)
+        begin[2] = <uint8_t>(total >> 8)
+        begin[3] = <uint8_t>total
         self.returned += 1
-        if self.count == self.batch_size or frame.length - self.head_room >= FRAME_BYTES_MAX:
-            self.finish_frame()
-        return 0
+        return self.output.add(begin, total + 4)
 
     cdef int finish_frame(self) except -1:
         """Write the header of the frame, and send it."""
         cdef ByteBuffer frame = self.frame
-        cdef uint64_t body = frame.length - self.head_room
         cdef uint64_t prefix = PyBytes_GET_SIZE(self.beginning)
         cdef uint8_t[160] numbers          # HEADER_EXTRA_BYTES
         cdef uint8_t* at = &numbers[0]
@@ -194,9 +237,6 @@ cdef class ResultFrames:
         memcpy(at, b',"gseq":', 8)
         at += 8
         at += decimal_digits_write(at, self.frames)
-        memcpy(at, b',"l":', 5)
-        at += 5
-        at += decimal_digits_write(at, body)
         at[0] = c'}'
         at += 1
         start = frame.data + self.head_room - (at - &numbers[0])

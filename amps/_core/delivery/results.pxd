@@ -24,6 +24,7 @@ cdef class ResultFrames:
     cdef uint64_t first_ns         # time of the first of them
     cdef bint with_timestamp
     cdef bint with_key
+    cdef bint apart                # each record is a message of its own, not part of a batch
     cdef Documents documents
     cdef Selection selection       # None: whole messages
     cdef ByteBuffer selected
@@ -38,6 +39,14 @@ cdef class ResultFrames:
     ) except -1
     cdef int put_record(self, uint64_t key, const RecordHeader* record) except -1
     cdef int finish_frame(self) except -1
+    cdef int put_apart(
+        self, const uint8_t* key, uint64_t key_length, const uint8_t* correlation, uint64_t correlation_length,
+        uint64_t timestamp_ns, const uint8_t* payload, uint64_t length
+    ) except -1
+    cdef uint8_t* write_facts(
+        self, uint8_t* at, const uint8_t* key, uint64_t key_length, const uint8_t* correlation,
+        uint64_t correlation_length, uint64_t timestamp_ns
+    ) noexcept nogil
 
 
 # See delivery/state_scan.pxi.
@@ -56,13 +65,15 @@ cdef struct SlotFound:
 @cython.final
 cdef class StateScan:
     cdef StateReader reader
-    cdef TopicEntry entry
+    cdef TopicEntry entry          # of the record that is looked at
+    cdef list logical              # of a topic with Pattern: by number (TopicEntry, beginning of its frames); or None
     cdef FilterSet filters         # a set with one filter; None: every record matches
+    cdef FilterSet excluded        # records that match its filter are counted, but not taken; None: none are excluded
     cdef ResultFrames frames       # None: records are collected
     cdef bint counts_all           # go on when the limit of `frames` is reached
     cdef bint collects_rows
     cdef list rows
-    cdef bytearray found_keys      # RequestedKeys
+    cdef dict found_keys           # by number of the logical topic: RequestedKeys, in a bytearray
     cdef bint collects_keys
     cdef uint64_t[:] keys          # the keys to look up; None: all
     cdef uint64_t next             # slot, or index in `keys`
@@ -81,6 +92,6 @@ cdef class StateScan:
     cdef int fill_window(self) except -1
     cdef bint copy_next(self, KeySlot* slot) noexcept
     cdef int look(self, SlotFound* found, uint64_t written) except -1
-    cdef bint matches(self, uint64_t key, const RecordHeader* record) except -1
-    cdef int take(self, uint64_t key, const RecordHeader* record) except -1
+    cdef bint matches(self, FilterSet filters, uint64_t key, const RecordHeader* record) except -1
+    cdef int take(self, const KeySlot* slot, const RecordHeader* record) except -1
     cdef int keep_unwritten(self, const KeySlot* slot) except -1

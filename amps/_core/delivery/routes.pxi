@@ -5,7 +5,7 @@
 # its own frames. The cost of adding or removing a member does not grow with their number, so that thousands of clients
 # can subscribe while messages are delivered.
 #
-# Receivers with a select list get other bodies (delivery/bodies.pxi). Members that want out-of-focus messages or deltas
+# Receivers with a select list get other bodies (delivery/bodies.pyx). Members that want out-of-focus messages or deltas
 # make each new value of a SOW topic a matter of its state (delivery/focus.pxi): one frame per receiver, too.
 #
 # All filters are evaluated together, once per message (expressions/filter_set.pxi). Topics without filters have no such
@@ -22,6 +22,7 @@ from amps._core.expressions.machine cimport Filter, EvaluationContext, FilterEnt
 from amps._core.journal.reader cimport LogCursor
 from amps._core.values.fields cimport ByteBuffer
 from amps._core.wire.topics cimport TopicEntry, tell_facts
+from amps._core.delivery.bodies cimport Bodies
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.shm.platform cimport monotonic_ns
 from amps._core.sow.table cimport StateReader

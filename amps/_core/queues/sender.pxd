@@ -3,6 +3,7 @@
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
+from amps._core.delivery.bodies cimport Bodies
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.expressions.machine cimport Filter, FilterSet
 from amps._core.journal.queue_records cimport QueueDelivery, QueueMatch
@@ -130,6 +131,7 @@ cdef class QueueReceiver:
     cdef OutputBuffer output
     cdef LeaseTable leases         # lease table of its connection
     cdef uint32_t flags            # of delivery/output.pyx
+    cdef Bodies bodies             # of its select list; None: whole messages
     cdef bytes ids                 # last part of each of `beginnings`: `,"sids":"…"`, or empty
     cdef dict beginnings           # by queue: a frame's header up to and including `sids`
     cdef uint32_t last_queue       # the queue of `last_beginning`

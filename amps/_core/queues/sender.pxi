@@ -26,6 +26,7 @@ from functools import partial
 
 from amps._core.expressions.machine cimport FilterSet
 from amps._core.journal.reader import LogDamaged
+from amps._core.delivery.bodies cimport Bodies
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.wire.ingress cimport LeaseTable
 from amps._core.journal.queue_records cimport (
@@ -53,12 +54,13 @@ cdef class QueueReceiver:
         self.parked = NULL
 
     def __init__(
-        self, uint32_t number, owner, OutputBuffer output, LeaseTable leases, uint32_t flags, bytes sub_id, queues
+        self, uint32_t number, owner, OutputBuffer output, LeaseTable leases, uint32_t flags, bytes sub_id, queues,
+        Bodies bodies=None,
     ):
         """owner: argument for `damaged`. flags: see delivery/output.pyx; bookmarks are always sent.
 
         sub_id: as in a header, without quotes; None if frames need no subscription id. queues: number -> name of each
-        queue, quoted as in a header.
+        queue, quoted as in a header. bodies: of its select list; None: whole messages.
         """
         self.number = number
         self.owner = owner
@@ -69,13 +71,14 @@ cdef class QueueReceiver:
         self.is_ready = False
         self.filters = None
         self.entries = {}
-        self.change(flags, sub_id, queues)
+        self.change(flags, sub_id, queues, bodies)
 
     def __dealloc__(self):
         free(self.parked)
 
-    def change(self, uint32_t flags, bytes sub_id, queues):
+    def change(self, uint32_t flags, bytes sub_id, queues, Bodies bodies=None):
         """Change the subscription. Messages on the way from its former queues are still sent."""
+        self.bodies = bodies
         self.flags = flags | BOOKMARK
         self.ids = b"" if sub_id is None else b',"sids":"' + sub_id + b'"'
         for queue, name in queues.items():
@@ -365,9 +368,16 @@ cdef class QueueSender:
         if not delivery.flags & DELIVERY_BARRIER:
             flags |= LEASE
             receiver.output.lease_until_ns = delivery.lease_until_ns
-        receiver.output.publish(
-            PyBytes_AS_STRING(beginning), <uint64_t>PyBytes_GET_SIZE(beginning), flags, record, self.reader.cursor
-        )
+        if receiver.bodies is None:
+            receiver.output.publish(
+                PyBytes_AS_STRING(beginning), <uint64_t>PyBytes_GET_SIZE(beginning), flags, record, self.reader.cursor
+            )
+        else:
+            receiver.bodies.make(record)
+            receiver.output.publish_body(
+                PyBytes_AS_STRING(beginning), <uint64_t>PyBytes_GET_SIZE(beginning), flags, record,
+                receiver.bodies.body, receiver.bodies.length, None,
+            )
         if not delivery.flags & DELIVERY_BARRIER:
             receiver.leases.note(
                 record.publisher_id, record.sequence, delivery.position, delivery.slot, delivery.queue

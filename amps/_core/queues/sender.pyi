@@ -1,5 +1,6 @@
 from collections.abc import Callable, Collection, Mapping
 
+from amps._core.delivery.bodies import Bodies
 from amps._core.delivery.output import OutputBuffer
 from amps._core.expressions.machine import EvaluationContext, Filter, FilterSet
 from amps._core.journal.reader import LogDamaged, LogDirectory, LogFile, LogUnreadable
@@ -76,12 +77,15 @@ class QueueReceiver:
         flags: int,
         sub_id: bytes | None,
         queues: Mapping[int, bytes],
+        bodies: Bodies | None = None,
     ) -> None: ...
     @property
     def number(self) -> int: ...
     @property
     def owner(self) -> object: ...
-    def change(self, flags: int, sub_id: bytes | None, queues: Mapping[int, bytes]) -> None: ...
+    def change(
+        self, flags: int, sub_id: bytes | None, queues: Mapping[int, bytes], bodies: Bodies | None = None
+    ) -> None: ...
     def select(self, filters: FilterSet | None, entries: Mapping[int, TopicEntry]) -> None: ...
 
 class Batch: ...

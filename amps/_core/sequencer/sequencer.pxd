@@ -72,6 +72,7 @@ cdef class SowTopic:
     cdef readonly uint64_t payload_max  # bytes
     cdef list topics               # by number: the Topic that it keeps
     cdef bint recorded             # its records go to the journal
+    cdef public uint64_t replay_from_ns  # UNIX time: a start takes no earlier record of the log
 
     cdef uint64_t make_key(self, KeyMaker keys, const RecordHeader* record) except? 0
 

@@ -509,8 +509,8 @@ cdef class Sequencer:
             if record.kind == KIND_SOW_DELETE:
                 if not enter_removal(self, topic.sow, record, in_journal, state.index):
                     return self._refuse(session, slot, state)
-                if record.payload_length == 0:
-                    # It has removed nothing, and need not be recorded.
+                if record.payload_length == 0 and (publisher == NULL or not in_journal):
+                    # It has removed nothing, and need not be recorded, unless for its sequence.
                     if publisher != NULL:
                         publisher.last_sequence = record.sequence
                     return 0
@@ -635,12 +635,19 @@ cdef class Sequencer:
         return kept > 0 or (self.replicates and self.adapter.waits_for_others(record, <uint32_t>topic.queue))
 
     cdef int _answer_acknowledgement(self, RecordHeader* record, int index, bint refused) except -1:
-        """Answer an acknowledgement without effect: a duplicate, or one refused by the limits on deferred ones."""
+        """Answer an acknowledgement or deletion without effect: a duplicate, or an acknowledgement refused by the limits
+        on deferred ones.
+        """
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
             token = self.adapter.token_of(record)
             if token:
                 slot, serial = <uint32_t>record.position, record.position >> 32
                 self.replies.append((index, ("queue_acknowledged", slot, serial, token, 0, 0, refused)))
+        elif record.kind == KIND_SOW_DELETE:
+            token = removal_token(record)
+            if token:
+                slot, serial = <uint32_t>record.position, record.position >> 32
+                self.replies.append((index, ("sow_deleted", slot, serial, token, 0, [])))
         return 0
 
     cdef bint _serve_queues(self) except -1:

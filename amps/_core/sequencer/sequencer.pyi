@@ -52,6 +52,7 @@ class Topic:
 class TransportState: ...
 
 class SowTopic:
+    replay_from_ns: int
     def __init__(
         self,
         state: TopicState,

@@ -15,15 +15,12 @@ from libc.string cimport memcpy, memset
 
 from amps._core.journal.reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
 from amps._core.journal.record cimport (
-    EXTENSION_STATE,
-    EXTENSION_STATE_BYTES,
     KIND_DELTA_PUBLISH,
     KIND_SOW_EXPIRY,
     NO_EXPIRATION,
     RECORD_BYTES_MAX,
     RecordState,
     RemovedKey,
-    put_extension,
     record_correlation_id,
     record_sow_key,
     record_state,
@@ -61,6 +58,7 @@ cdef class SowTopic:
         self.generator = generator
         self.payload_max = payload_max
         self.topics = []
+        self.replay_from_ns = 0
 
     cdef uint64_t make_key(self, KeyMaker keys, const RecordHeader* record) except? 0:
         """The key of a message of the log, made from its content; 0: it has none."""
@@ -232,6 +230,15 @@ cdef int shorten(RecordHeader* record, uint32_t payload_length) except -1:
     return 0
 
 
+cdef uint32_t removal_token(const RecordHeader* record) noexcept nogil:
+    """The token of a request to delete keys; 0: it wants no answer."""
+    cdef RemovalRequest request
+    if record.payload_length < sizeof(request):
+        return 0
+    memcpy(&request, record_payload(record), sizeof(request))
+    return request.token
+
+
 cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal, int index) except -1:
     """Turn the request of a client to delete keys into a removal of those that have a value, and answer it. False: there
     is no room for the removal.
@@ -272,39 +279,18 @@ cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint
     return True
 
 
-cdef RecordHeader* with_key(Sequencer core, Topic topic, RecordHeader* record) except? NULL:
-    """A message of another instance with its key: that of its record, or one that is made here. NULL: it has none, and
-    is no value of the topic.
+cdef bint has_key(Sequencer core, Topic topic, RecordHeader* record) except -1:
+    """Whether a complete message is a value of its SOW topic. It has its key from the process that pushed it, unless a
+    key generator makes the keys.
     """
     cdef RecordState* about = record_state(record)
-    cdef RecordState added
-    cdef RecordHeader* made
-    cdef uint64_t key
-    cdef uint64_t head = RECORD_HEADER_BYTES + <uint64_t>record.extension_length
-    if about != NULL and about.definition == topic.keys.definition:
-        return record
-    key = topic.sow.make_key(topic.keys, record)
-    if key == 0:
-        return NULL
-    if about != NULL:
-        about.key = key
-        about.definition = topic.keys.definition
-        return record
-    if record.extension_length > 0xFFFF - EXTENSION_STATE_BYTES or record.length > RECORD_BYTES_MAX - (
-        EXTENSION_STATE_BYTES
-    ):
-        return NULL
-    made = reserve_merged(core, record.length + <uint64_t>EXTENSION_STATE_BYTES)
-    memcpy(made, record, head)
-    added.key = key
-    added.previous = 0
-    added.definition = topic.keys.definition
-    added.unused = 0
-    put_extension(<uint8_t*>made + head, EXTENSION_STATE, <const uint64_t*>&added)
-    memcpy(<uint8_t*>made + head + EXTENSION_STATE_BYTES, <const uint8_t*>record + head, record.length - head)
-    made.length = record.length + EXTENSION_STATE_BYTES
-    made.extension_length = record.extension_length + EXTENSION_STATE_BYTES
-    return made
+    if about == NULL or about.definition != topic.keys.definition:
+        return False
+    if topic.sow.generator is not None:
+        about.key = topic.sow.generator(
+            (<const char*>record_payload(record))[: record.payload_length], core.next_txid
+        )
+    return about.key != 0
 
 
 cdef bint is_sound_removal(const RecordHeader* record) noexcept nogil:
@@ -321,22 +307,18 @@ cdef bint is_sound_removal(const RecordHeader* record) noexcept nogil:
 
 
 cdef bint enter_replicated_removal(SowTopic sow, RecordHeader* record, bint in_journal) except -1:
-    """Keep the keys of a sound removal on another instance that have a value here. False: there is no room for it."""
+    """Set the links of a sound removal on another instance. False: there is no room for it.
+
+    It keeps keys that have no value here: the instances to which it goes on may have one.
+    """
     cdef TopicState state = sow.state
     cdef RemovedKey* keys = <RemovedKey*>record_payload(record)
     cdef uint32_t count = record.payload_length // <uint32_t>sizeof(RemovedKey)
-    cdef uint32_t kept = 0
     cdef uint32_t at
-    cdef uint64_t place
     if not in_journal and not state.values.ensure(<uint64_t>count * REMOVAL_BYTES):
         return False
     for at in range(count):
-        place = state.value_of(keys[at].key)
-        if place:
-            keys[kept].key = keys[at].key
-            keys[kept].previous = place
-            kept += 1
-    shorten(record, kept * <uint32_t>sizeof(RemovedKey))
+        keys[at].previous = state.value_of(keys[at].key)
     return True
 
 
@@ -449,7 +431,8 @@ def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
             found = topic_of(cursor.file, record.topic_id)
             if found is not None:
                 sow, number, keys = <tuple?>found
-                sow.state.take_record(record, key_of_record(sow, keys, record), number)
+                if record.timestamp_ns >= sow.replay_from_ns:
+                    sow.state.take_record(record, key_of_record(sow, keys, record), number)
         skip_record(cursor, record)
     return cursor.position >= limit
 

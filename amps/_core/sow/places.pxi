@@ -163,6 +163,10 @@ cdef class JournalPlaces:
         """File, offset and length of the part to read, and the file offset up to which it is needed."""
         return self.missing_file, self.missing_offset, self.missing_bytes, self.needed_until
 
+    def read_missing(self):
+        """Read the missing part from the disk, waiting for it. Raises LogUnreadable."""
+        self.missing_file.need(self.missing_offset, self.missing_bytes)
+
     def forget(self, before_number):
         """Close the journals with smaller numbers."""
         cdef PlaceFile place

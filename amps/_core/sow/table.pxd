@@ -210,8 +210,10 @@ cdef uint64_t key_of(const RecordHeader* record) noexcept nogil
 
 # See sow/state_reader.pxi.
 
-# Returned in place of a record that is not written yet.
+# Returned in place of a record: see StateReader.walk.
 cdef const RecordHeader* NOT_WRITTEN
+cdef const RecordHeader* NOT_RESIDENT
+cdef const RecordHeader* NOT_REACHED
 
 
 @cython.final
@@ -223,4 +225,5 @@ cdef class StateReader:
     cdef const RecordHeader* at(self, uint64_t place) except NULL
     cdef const RecordHeader* address(self, const KeySlot* slot) except? NULL
     cdef bint is_resident(self, uint64_t place, uint64_t length) except -1
+    cdef const RecordHeader* walk(self, KeySlot* slot, uint64_t txid, uint64_t written, uint32_t steps) except? NULL
     cdef const RecordHeader* value(self, const KeySlot* slot, uint64_t txid, uint64_t written) except? NULL

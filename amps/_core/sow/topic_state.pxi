@@ -166,7 +166,7 @@ cdef class TopicState:
         slot.state = state
         self.table.set_expiry(number, expires_ns if expires_ns else NEVER, self.expires)
         self.table.end_change(slot)
-        self.table.header.last_txid = record.txid
+        self.table.header.last_txid = max(self.table.header.last_txid, record.txid)
 
     cdef bint remove(self, uint64_t key, const RecordHeader* record, bint in_journal) except -1:
         """Remove a key by a record of a removal. False: it has no value."""
@@ -454,6 +454,7 @@ cdef class TopicState:
                     before = slot.place
                     self.remove(keys[at].key, record, True)
                     self.mend_link(slot, before, keys[at].previous)
+                    self.table.header.delete_count -= 1  # it is counted since the start
         return 0
 
 

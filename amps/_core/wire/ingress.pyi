@@ -1,6 +1,6 @@
 from typing import Any
 
-from _typeshed import WriteableBuffer
+from _typeshed import ReadableBuffer, WriteableBuffer
 
 from amps._core.shm.memory import ControlPage, Ring
 from amps._core.wire.persisted import Destinations
@@ -183,6 +183,9 @@ class Ingress:
         token: int,
         sequence: int,
     ) -> list[bytes] | int: ...
+    def removal_record(
+        self, entry: TopicEntry, keys: ReadableBuffer, token: int, sequence: int
+    ) -> bytes | int: ...
     def note_acknowledgement(self, sequence: int, wants_ack: bool) -> None: ...
     def transaction_record(self, acks: AckList, queue: TopicEntry) -> bytearray | tuple[int, int, bytes]: ...
     def empty_transaction_record(self) -> bytearray: ...

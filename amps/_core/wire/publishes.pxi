@@ -38,6 +38,7 @@ from amps._core.journal.record cimport (
     FLAG_DERIVED_PUBLISHER,
     FLAG_UNRECORDED,
     KIND_PUBLISH,
+    KIND_SOW_DELETE,
     NO_EXPIRATION,
     RECORD_HEADER_BYTES,
     RecordHeader,
@@ -66,6 +67,7 @@ from amps._core.wire.framing cimport (
     scan_header,
 )
 from amps._core.sow.shaping cimport is_publisher_key
+from amps._core.sow.slots cimport REMOVED_KEYS_MAX, RemovalRequest, RequestedKey
 from amps._core.wire.topics cimport SowRules, TopicEntry, TopicTable, tell_facts
 from amps._core.wire.framing import parse_header
 
@@ -398,6 +400,9 @@ cdef class Ingress:
                 return 0
             self.payload = rules.text.data
             self.payload_length = rules.text.length
+            if self.payload_length > rules.payload_max:
+                self.refusal = "message too large"
+                return 0
         if rules.generated_keys:
             self.state_key = 1  # the core puts the key in its place
         elif rules.given_keys:
@@ -413,7 +418,7 @@ cdef class Ingress:
             if self.state_key == 0:
                 self.refusal = "parse error"
                 return 0
-        if (self.is_delta() or rules.is_enriched) and not rules.is_readable(self.payload, self.payload_length):
+        if (self.is_delta() or rules.is_enriched or rules.generated_keys) and not rules.is_readable(self.payload, self.payload_length):
             self.refusal = "parse error"
             return 0
         has_lifetime = self.view.present & (<uint64_t>1 << <int>FIELD_EXPIRATION) != 0
@@ -854,6 +859,49 @@ cdef class Ingress:
         cdef int refusal = self.storage_refusal(max(map(len, records), default=0), sequence, True)
         return refusal if refusal else records
 
+    def removal_record(self, TopicEntry entry, const unsigned char[::1] keys, uint32_t token, uint64_t sequence):
+        """The record (bytes) of a deletion of records of a SOW topic, for the ring; NO_STORAGE or AFTER_REFUSAL if it cannot
+        be taken.
+
+        keys: RequestedKeys, ascending, at most REMOVED_KEYS_MAX. token: of the answer; 0: none is wanted. sequence: 0 =
+        none.
+        """
+        cdef bint derived = self.numbered and sequence == 0
+        cdef uint64_t extension = EXTENSION_CLIENT_BYTES if derived else 0
+        cdef uint64_t length = RECORD_HEADER_BYTES + extension + sizeof(RemovalRequest) + <uint64_t>keys.shape[0]
+        cdef bytes made
+        cdef RecordHeader* record
+        cdef RemovalRequest request
+        cdef uint8_t* at
+        cdef int refusal = self.storage_refusal(length, sequence, entry.logged)
+        if refusal:
+            return refusal
+        request.token = token
+        request.count = <uint32_t>(keys.shape[0] // <Py_ssize_t>sizeof(RequestedKey))
+        if request.count * sizeof(RequestedKey) != <uint64_t>keys.shape[0] or request.count > REMOVED_KEYS_MAX:
+            raise ValueError("these are no keys of a deletion")
+        made = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>align8(length))
+        record = <RecordHeader*>PyBytes_AS_STRING(made)
+        memset(record, 0, align8(length))
+        record.length = <uint32_t>length
+        record.position = self.slot | (<uint64_t>self.serial << 32)
+        record.topic_id = entry.number
+        record.kind = KIND_SOW_DELETE
+        record.expiration_s = NO_EXPIRATION
+        record.publisher_id = self.publisher_id
+        record.sequence = sequence
+        at = <uint8_t*>record + RECORD_HEADER_BYTES
+        if derived:
+            record.flags = FLAG_DERIVED_PUBLISHER
+            record.publisher_id = self.derived_id
+            record.extension_length = EXTENSION_CLIENT_BYTES
+            at = put_extension(at, EXTENSION_CLIENT, &self.publisher_id)
+        record.payload_length = <uint32_t>(sizeof(RemovalRequest) + <uint64_t>keys.shape[0])
+        memcpy(at, &request, sizeof(request))
+        if keys.shape[0]:
+            memcpy(at + sizeof(request), &keys[0], <size_t>keys.shape[0])
+        return made[:length]
+
     def note_acknowledgement(self, uint64_t sequence, bint wants_ack):
         """Note that the last of these records is in the ring. wants_ack: as for `publish_current`."""
         self.wants_ack = wants_ack
@@ -866,6 +914,7 @@ cdef class Ingress:
         name. Otherwise (result of laying out, number of the publish concerned from 0, topic of that publish).
         """
         cdef uint64_t length = 0
+        cdef uint64_t room
         cdef uint32_t publishes = 0
         cdef int result = LAYING_MALFORMED
         cdef bytearray memory
@@ -875,10 +924,18 @@ cdef class Ingress:
         if length > RECORD_BYTES_MAX:
             return LAYING_TOO_LONG, 0, topic
         if length:
-            memory = bytearray(length)
+            room = length
+            memory = bytearray(room)
             result = lay_out_group(
-                self, <uint8_t*><char*>memory, acks, queue, self.given_sequence, &length, &publishes
+                self, <uint8_t*><char*>memory, room, acks, queue, self.given_sequence, &length, &publishes
             )
+            while result == LAYING_ROOM:
+                # Preprocessing has made messages longer.
+                room = min(room * 2, <uint64_t>RECORD_BYTES_MAX)
+                memory = bytearray(room)
+                result = lay_out_group(
+                    self, <uint8_t*><char*>memory, room, acks, queue, self.given_sequence, &length, &publishes
+                )
         if result == LAID_OUT:
             del memory[length:]
             return memory

@@ -244,7 +244,9 @@ class Core:
         states = None
         last_txid = recovered.last_txid
         if config.sow_topics:
-            states = CoreStates(config, self._runtime, self._log, self._disk)
+            states = CoreStates(
+                config, self._runtime, self._log, self._disk, now_ns, recovered.last_txid
+            )
             last_txid = max(last_txid, states.take_files())
         next_txid = max(last_txid + 1, now_ns // 1_000_000_000 * 1_000_000_000 + 1)
         transient.open_first(0, 0, next_txid)
@@ -534,6 +536,8 @@ class Core:
         if self._queues is not None:
             assert self.sequencer.journal is not None
             self._queues.checkpoints.turn(self.sequencer.journal.position)
+        if self._states is not None:
+            self._states.after_turn()
         if self._states is not None and self._states.carries:
             self._states.turn()
             if not self._states.carries and self._journal_files is not None:

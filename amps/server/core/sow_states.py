@@ -39,10 +39,11 @@ from amps.journal.files import JournalHeader
 from amps.journal.names import reading_places
 from amps.messages import make_message_types
 from amps.server.core.older import RecoveryRefused
+from amps.server.core.sow_chains import TopicChains
 from amps.server.core.sow_value_files import TopicFile, set_aside
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.shared.sow_shaping import enrichment_stage, key_maker, logical_key_maker
+from amps.server.shared.sow_shaping import enrichment_stage, instance_context, key_maker, logical_key_maker
 from amps.server.shared.sow_topics import (
     LogicalNames,
     documents_of,
@@ -68,6 +69,7 @@ class _Topic:
     file: TopicFile
     keys: KeyMaker
     logical: LogicalNames | None  # of a topic with Pattern
+    chains: TopicChains | None  # of a topic with a key generator
 
     def take(self) -> None:
         """Take the values of the value file. What a scan finds is synced, so no other state of the pages comes back."""
@@ -105,10 +107,14 @@ class _Topic:
 class CoreStates:
     """All SOW topics of the instance. It is made once per core."""
 
-    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog, disk: Disk) -> None:
-        """Make the topics, without values. Raises RecoveryRefused, OSError."""
+    def __init__(
+        self, config: ServerConfig, runtime: Runtime, log: EventLog, disk: Disk, now_ns: int, last_txid: int
+    ) -> None:
+        """Make the topics, without values. `last_txid`: of the log. Raises RecoveryRefused, OSError."""
         self._config = config
         self._disk = disk
+        self._now_ns = now_ns
+        self._last_txid = last_txid
         self._runtime = runtime
         self._log = log
         self._types = make_message_types(config.message_types.values())
@@ -121,6 +127,8 @@ class CoreStates:
                 matcher.is_logged(topic.name, topic.message_type) for topic in config.sow_topics
             ]
         self._topics = [self._make(topic) for topic in config.sow_topics]
+        self._with_chains = [topic for topic in self._topics if topic.chains is not None]
+        self._chains_told_s = 0.0
         self._carry: CarryOver | None = None
         self._carry_again_s = 0.0
         self._sync_again_s = 0.0
@@ -170,7 +178,7 @@ class CoreStates:
         maker = key_maker(config, kind)
         persistent = config.durability == "persistent"
         recorded = self._recorded[config.number]
-        file = TopicFile(path, config, maker.definition, self._disk if persistent else None)
+        file = TopicFile(path, config, maker.definition, self._disk if persistent else None, self._now_ns)
         if file.set_aside is not None:
             self._log.log("32-0002", text=file.set_aside)
         values = ValueFile(
@@ -178,16 +186,22 @@ class CoreStates:
         )
         table = KeyTable(keys.view, keys.make_room)
         state = TopicState(table, values, expires(config), recorded)
+        chains: TopicChains | None = None
+        if config.key_generator is not None:
+            settings = config.key_generator
+            up_to = self._last_txid if recorded else None
+            chains = TopicChains(maker, settings.validation, settings.file_name, self._disk, up_to)
         sow = SowTopic(
             state,
             gives_keys(config),
             documents_of(kind),
-            enrichment_stage(config, kind, self._config.functions),
-            None,
+            enrichment_stage(config, kind, self._config.functions, instance_context(self._config)),
+            None if chains is None else chains.key,
             config.slab_size_bytes - SLAB_OVERHEAD_BYTES,
         )
         logical = None if config.pattern is None else LogicalNames(logical_names_path(config, self._runtime))
-        return _Topic(config, sow, file, maker, logical)
+        sow.replay_from_ns = file.begin_ns
+        return _Topic(config, sow, file, maker, logical, chains)
 
     # --- the start ------------------------------------------------------------------------------------------
 
@@ -334,6 +348,22 @@ class CoreStates:
             return
         self._carry = CarryOver(sequencer, cursor, beginning.start_position, beginning.first_txid)
 
+    def after_turn(self) -> None:
+        """Write the links of chains that were made in a turn."""
+        for topic in self._with_chains:
+            assert topic.chains is not None
+            try:
+                topic.chains.write()
+            except OSError as problem:
+                self._chains_failed(topic, problem)
+
+    def _chains_failed(self, topic: _Topic, problem: OSError) -> None:
+        if time.monotonic() >= self._chains_told_s:
+            self._chains_told_s = time.monotonic() + CARRY_AGAIN_S
+            self._log.log(
+                "32-0004", text=f"the chains of {topic.config.name!r} cannot be written: {problem}; it is tried again"
+            )
+
     def turn(self) -> None:
         """Carry some values over."""
         carry = self._carry
@@ -367,7 +397,10 @@ class CoreStates:
     def due(self) -> bool:
         """A Chore of the housekeeping thread: whether value files must be written or synced."""
         return time.monotonic() >= self._sync_again_s and (
-            self._carried < self._copied or self._begin_written < self._begin_wanted or self._wants_sync()
+            self._carried < self._copied
+            or self._begin_written < self._begin_wanted
+            or self._wants_sync()
+            or any(topic.chains is not None and topic.chains.unsynced for topic in self._with_chains)
         )
 
     def _wants_sync(self) -> bool:
@@ -379,6 +412,12 @@ class CoreStates:
         """
         if not self.due():
             return False
+        for topic in self._with_chains:
+            assert topic.chains is not None
+            try:
+                topic.chains.sync()
+            except OSError as problem:
+                self._chains_failed(topic, problem)
         wanted, copied = self._begin_wanted, self._copied
         try:
             if self._begin_written < wanted:
@@ -400,8 +439,11 @@ class CoreStates:
             topic.sync()
 
     def close(self) -> None:
-        """Sync the value files of persistent topics: the server ends."""
+        """Sync the files of persistent topics: the server ends."""
         self._sync()
+        for topic in self._with_chains:
+            assert topic.chains is not None
+            topic.chains.close()
 
 
 @contextlib.contextmanager

@@ -33,20 +33,26 @@ class ValueFileUnusable(Exception):
 class TopicFile:
     """An open value file, locked for this process."""
 
-    def __init__(self, path: Path, config: SowTopicConfig, definition: int, disk: Disk | None) -> None:
-        """Open the file, or make it. disk: of a persistent topic; None: the file is in memory.
+    def __init__(
+        self, path: Path, config: SowTopicConfig, definition: int, disk: Disk | None, now_ns: int
+    ) -> None:
+        """Open the file, or make it. disk: of a persistent topic; None: the file is in memory. now_ns: UNIX time, at which
+        a topic begins whose file is made, if its RecoveryPoint says so.
 
         Raises RecoveryRefused if another process has the file, OSError.
         """
         self.path = path
         self.set_aside: str | None = None
         """The new name of an earlier file that is not used, and the reason."""
+        self.begin_ns = _begin_ns(config, now_ns)
+        """UNIX time from which on records of the log belong to the topic (sow.md §4, RecoveryPoint)."""
         self._disk = disk
-        header = _header(config, definition)
+        header = _header(config, definition, self.begin_ns)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.descriptor = self._open(config)
         problem = self._problem(header)
         if problem is not None:
+            self.begin_ns = _begin_ns(config, now_ns)
             self.set_aside = f"{path} is not used: {problem}; it was renamed to {self.rename().name}"
             self.descriptor = self._open(config)
         if self.size < VALUE_FILE_HEADER_BYTES:
@@ -79,7 +85,7 @@ class TopicFile:
         if len(found) < VALUE_FILE_HEADER_BYTES and header.startswith(found):
             return None
         try:
-            _check_header(found, header)
+            self.begin_ns = _check_header(found, header)
         except ValueFileUnusable as problem:
             return str(problem)
         return None
@@ -137,17 +143,21 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def _header(config: SowTopicConfig, definition: int) -> bytes:
+def _begin_ns(config: SowTopicConfig, now_ns: int) -> int:
+    point = config.recovery_point
+    return now_ns if point.kind == "now" else point.time_ns or 0
+
+
+def _header(config: SowTopicConfig, definition: int, begin_ns: int) -> bytes:
     """The header page of a new value file."""
-    texts: bytes = msgpack.packb([config.name, config.message_type])
+    texts: bytes = msgpack.packb([config.name, config.message_type, begin_ns])
     rest = struct.pack("<QII", config.slab_size_bytes, definition, len(texts)) + texts
     head = struct.pack("<8sII", VALUE_FILE_MAGIC, VALUE_FILE_VERSION, checksum(rest)) + rest
     return head.ljust(VALUE_FILE_HEADER_BYTES, b"\0")
 
 
-def _check_header(found: bytes, expected: bytes) -> None:
-    if found[:_BEGIN_OFFSET] == expected[:_BEGIN_OFFSET]:
-        return
+def _check_header(found: bytes, expected: bytes) -> int:
+    """Check that a file can be used. Returns the time from which on records of the log belong to its topic."""
     if len(found) < VALUE_FILE_HEADER_BYTES:
         raise ValueFileUnusable("it is no value file of a SOW topic")
     magic, version, sum_, slab_size, definition, length = _HEADER.unpack_from(found)
@@ -157,12 +167,13 @@ def _check_header(found: bytes, expected: bytes) -> None:
         raise ValueFileUnusable(f"its format has version {version}, and this server writes {VALUE_FILE_VERSION}")
     if checksum(found[16 : _HEADER.size + length]) != sum_:
         raise ValueFileUnusable("the checksum of its header does not match")
-    name, message_type = msgpack.unpackb(found[_HEADER.size : _HEADER.size + length])
+    name, message_type, begin_ns = msgpack.unpackb(found[_HEADER.size : _HEADER.size + length])
     _, _, _, wanted_size, wanted, wanted_length = _HEADER.unpack_from(expected)
     wanted_names = msgpack.unpackb(expected[_HEADER.size : _HEADER.size + wanted_length])
-    if [name, message_type] != wanted_names:
+    if [name, message_type] != wanted_names[:2]:
         raise ValueFileUnusable(f"it belongs to topic {name!r} of type {message_type}")
     if slab_size != wanted_size:
         raise ValueFileUnusable(f"it was made with a SlabSize of {slab_size} bytes")
     if definition != wanted:
         raise ValueFileUnusable("it was made with another Key or KeyDomain")
+    return int(begin_ns)

@@ -132,6 +132,11 @@ CATALOGUE: Mapping[str, Entry] = {
         "error",
         "{count} messages of type {message_type} end before a field that a filter uses; missing fields are NULL.",
     ),
+    "14-0008": Entry(
+        "warning",
+        "client[{client}] bookmark {bookmark} of a query and subscription to '{topic}' counts as now: the topic has no "
+        "History.",
+    ),
     "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
     "17-0001": Entry("trace", "client[{client}] message sent: {data}"),
     "17-0002": Entry("trace", "client[{client}] ack sent: {data}"),

@@ -17,7 +17,7 @@ from amps.config.model_sow import SLAB_OVERHEAD_BYTES, SowTopicConfig
 from amps.config.sow_topics import SowTopics
 from amps.messages import MessageType
 from amps.server.runtime import Runtime
-from amps.server.shared.sow_shaping import key_maker, logical_key_maker, preprocessing_stage
+from amps.server.shared.sow_shaping import instance_context, key_maker, logical_key_maker, preprocessing_stage
 
 NS_PER_S = 1_000_000_000
 _NAME_HEAD = struct.Struct("<II")  # length and checksum of the text behind it
@@ -50,6 +50,7 @@ def make_sow_rules(
     if not config.sow_topics:
         return None
     topics = SowTopics(config)
+    context = instance_context(config)
 
     def rules(topic: str, message_type: str) -> SowRules | None:
         found = topics.find(topic, message_type)
@@ -65,7 +66,7 @@ def make_sow_rules(
             found.slab_size_bytes - SLAB_OVERHEAD_BYTES,
             round(lifetime_s * NS_PER_S),
             found.number,
-            preprocessing_stage(found, kind, config.functions),
+            preprocessing_stage(found, kind, config.functions, context),
             found.key_generator is not None,
             bool(found.enrichment),
         )

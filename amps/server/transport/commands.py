@@ -20,6 +20,7 @@ from amps.server.transport.heartbeats import Heartbeat
 from amps.server.transport.logons import Logon
 from amps.server.transport.publishing import Publishing
 from amps.server.transport.session import Phase, Session
+from amps.server.transport.sow_deletions import Deleting
 from amps.server.transport.spilling import Spilling
 from amps.server.transport.subscribing import Subscribing
 from amps.server.transport.transacting import Transacting
@@ -44,6 +45,7 @@ class Commands:
         self.publishing = Publishing(connection, worker, spilling)
         self.subscribing = Subscribing(connection, worker)
         self.acknowledging = Acknowledging(connection, worker)
+        self.deleting = Deleting(connection, worker)
         self.transacting = Transacting(connection, worker)
         self.heartbeat = Heartbeat(connection, worker)
         self._handlers: dict[str, Callable[[Header], None]] = {
@@ -54,7 +56,7 @@ class Commands:
             "d": self.publishing.do,
             "unsubscribe": self.subscribing.unsubscribe,
             "sow": lambda header: queries.query(connection, worker, header),
-            "sow_delete": self.acknowledging.do,
+            "sow_delete": self._do_sow_delete,
             "transaction": self.transacting.do,
             "flush": self._do_flush,
             "heartbeat": self.heartbeat.do,
@@ -90,6 +92,13 @@ class Commands:
         self._worker.log.log(
             record_id, client=self._connection.shown_name, command=command, data=ingress.raw_header + body
         )
+
+    def _do_sow_delete(self, header: Header) -> None:
+        # A bookmark names a message of a queue.
+        if header.get("bookmark") is None and self.deleting.concerns(header):
+            self.deleting.do(header)
+        else:
+            self.acknowledging.do(header)
 
     def _do_flush(self, header: Header) -> None:
         connection, worker = self._connection, self._worker

@@ -181,7 +181,7 @@ class Feeds:
 
     def release_journals(self) -> None:
         """Publish which journals this worker does not need any more."""
-        self.states.release_journals()
+        self.states.release_journals(time.monotonic())
         if self.journal is not None:
             self.journal.release_unused()
         if self._pages is not None:
@@ -347,8 +347,8 @@ class Feeds:
     # --- subscriptions ----------------------------------------------------------------------------------------
 
     def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> int:
-        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered. Returns
-        the transaction id from which on it gets messages.
+        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered.
+        Returns the transaction id from which on it gets messages.
         """
 
         def enter() -> None:
@@ -357,6 +357,8 @@ class Feeds:
             then()
 
         view = self._core.view
+        if self._live.tailer is None:
+            self._live.hold()
         view.read()
         txid = int(view.next_txid)
         if self._live.tailer is None:
@@ -476,11 +478,11 @@ class Feeds:
         found: Start | None,
         completes: bool,
         then: Callable[[Replay | None], None],
-    ) -> None:
+    ) -> int:
         """Change a subscription's topic and options at this point of the order (protocol.md §8.2), and its place and
         end as described in subscribing.py. `found`: the start that the replacement's bookmark stands for; None: it has
         no bookmark. `completes`: it has to send a completion at the current end of the log. `then` is called after the
-        change, with a replay to be started, or None.
+        change, with a replay to be started, or None. Returns the transaction id of the place at which it changes.
         """
 
         def change() -> None:
@@ -492,11 +494,13 @@ class Feeds:
                 then(replay)
 
         self._core.view.read()
+        txid = int(self._core.view.next_txid)
         feed = self._feed_of(existing)
         if feed is None:
             change()
         else:
             feed.enter(existing.connection, change)
+        return txid
 
     def _change(
         self, existing: Subscription, replacement: Subscription, found: Start | None, completes: bool

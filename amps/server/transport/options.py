@@ -73,6 +73,8 @@ LEGACY_HEADERS = (
 
 DELTA_COMMANDS = ("delta_subscribe", "sow_and_delta_subscribe")
 
+CONFLATION_S_MIN = 0.001
+
 INTERVAL_S_MAX = 100 * 365 * 86400.0
 """A hundred years: longer than any useful interval, and in nanoseconds it fits into every counter."""
 
@@ -390,6 +392,8 @@ def _conflating(found: dict[str, str]) -> Conflating | None:
     if text == "none":
         return None
     interval_s = None if text == "auto" else _interval(found, "conflation")
+    if interval_s is not None and interval_s < CONFLATION_S_MIN:
+        raise CommandFailure("invalid options", f"conflation={text}: it is shorter than a millisecond")
     keys = found.get("conflation_key")
     if keys is None:
         return Conflating(interval_s, None)

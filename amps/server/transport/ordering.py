@@ -1,7 +1,8 @@
 """The order of a query's results (`orderby`; protocol.md §9.4, sow.md §10 and D8): its text, and sorting in steps.
 
 Ascending means NULL first, then NaN, numbers, and texts by their bytes. Booleans count as 0 and 1, objects as NULL, an
-array as its first element. `TEXT` compares numbers as the texts that represent them. Records with equal fields are
+array as its first element. `TEXT` compares numbers as the texts that represent them. In queries of SOW topics, a text
+that has the form of a number counts as one, unless `TEXT` is given (sow.md §25, 40). Records with equal fields are
 ordered by transaction id, those of SOW topics by key, so that consecutive pages neither repeat nor omit records.
 
 Sorting must not block the worker or take unlimited memory. Records are sorted in runs, which are merged while they are
@@ -38,6 +39,7 @@ TEXT_BYTES_MAX = 1024
 """Only this part of a text is compared."""
 
 _ITEM = re.compile(r"(\S+)(?:\s+(ASC|DESC))?(\s+TEXT)?", re.IGNORECASE)
+_NUMERIC = re.compile(rb"[+-]?(\d{1,300}(\.\d{0,300})?|\.\d{1,300})([eE][+-]?\d{1,3})?")
 _COMPLEMENT = bytes(range(255, -1, -1))
 _NULL, _NAN, _NUMBER, _TEXT = range(4)
 
@@ -109,8 +111,13 @@ def _descending(value: object) -> tuple[int, Any]:
 class Ordering:
     """Sorts records of one message type."""
 
-    def __init__(self, fields: Sequence[OrderField], extractor: Extractor, rows_max: int) -> None:
-        """`rows_max`: how many records are needed, from the beginning of the order."""
+    def __init__(
+        self, fields: Sequence[OrderField], extractor: Extractor, rows_max: int, *, numeric_texts: bool = False
+    ) -> None:
+        """`rows_max`: how many records are needed, from the beginning of the order. `numeric_texts`: texts that have
+        the form of a number count as one.
+        """
+        self._numeric_texts = numeric_texts
         self._fields = fields
         self._extractor = extractor
         self._wanted = FieldSet()
@@ -156,6 +163,8 @@ class Ordering:
                 value = values.text_of(slot)
             elif readable:
                 value = next(iter(values.values_of(slot)), None)
+                if self._numeric_texts and isinstance(value, bytes) and _NUMERIC.fullmatch(value):
+                    value = float(value)
             key += _descending(value) if field.descending else _ascending(value)
         return (*key, row.txid, row.queue, row)
 

@@ -13,6 +13,7 @@ replaced by one to no queue keeps its number: messages that it holds may still b
 import time
 from collections.abc import Callable, Sequence
 
+from amps._core.delivery.bodies import Bodies
 from amps._core.delivery.output import WANT_TIMESTAMP
 from amps._core.journal.reader import LogDamaged
 from amps._core.queues.sender import NUMBERS_END, QueueReceiver, QueueSender
@@ -46,6 +47,7 @@ class Queues:
         self.names = filters.names
         self.filters = filters
         self._core = core
+        self._documents_of = feeds.documents_of
         self._next_number = time.monotonic_ns() // 1000 % NUMBERS_END
         self._backlogs: dict[Session, dict[int, int]] = {}
         self._entering: dict[int, tuple[Subscription, Callable[[int], None]]] = {}
@@ -116,17 +118,19 @@ class Queues:
         names = {queue: self.filters.entry(queue).json_name for queue in subscription.queues}
         receiver = self._receivers.get(number)
         flags = WANT_TIMESTAMP if subscription.options.timestamp else 0
+        select = subscription.options.select
+        bodies = None if select is None else Bodies(self._documents_of(connection.message_type), select)
         backlogs = self._backlogs.setdefault(connection, {})
         backlogs[number] = effective_backlog
         leases = self._leases_of(connection, sum(backlogs.values()))
         if receiver is None:
             receiver = QueueReceiver(
-                number, connection, connection.output, leases, flags, shown_id(subscription), names
+                number, connection, connection.output, leases, flags, shown_id(subscription), names, bodies
             )
             self._receivers[number] = receiver
             self._sender.add(receiver)
         else:
-            receiver.change(flags, shown_id(subscription), names)
+            receiver.change(flags, shown_id(subscription), names, bodies)
         self._sender.set_queues(number, subscription.queues)
         filters = None
         if subscription.filter is not None:

@@ -152,12 +152,17 @@ class LiveFeed(SharedFeed[LiveTailer]):
         self._floor = floor
         self._held: int | None = None
 
+    def hold(self) -> None:
+        """Hold the transaction id of the watermarks as last read, before they are read again for `begin`. Subscriptions
+        that follow links may only enter a tailer that holds one from before its place.
+        """
+        if self._floor is not None and self._held is None:
+            self._held = self._floor.hold(self._core.view.next_txid)
+
     def begin(self, journal: JournalView | None, transient: LogDirectory) -> None:
         """Make the tailer, at the watermark."""
         view = self._core.view
-        if self._floor is not None:
-            self._held = self._floor.hold(view.next_txid)
-            view.read()
+        self.hold()
         recorded = None if journal is None else at_once(journal.cursor_at(view.journal_written, False))
         passing = LogCursor(transient, view.transient_number, 0, False)
         passing.skip_to(view.transient_written)

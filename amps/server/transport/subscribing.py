@@ -23,10 +23,18 @@ is announced to the core, whose answer contains how many messages may be unackno
 subscription is to the underlying topics of the queues. A query that comes with the subscription is answered first, and
 returns the messages waiting before the subscription is given any; then the subscription begins as any other (§22,
 D-18). Pages (`top_n`, `skip_n`) apply to the query only.
+
+Any other query that comes with a subscription is answered for the transaction id at which the subscription is entered
+in the live feed, so that each change is either in the result or delivered after it (sow_queries.py). The subscription's
+messages are held until the result is complete. A replacement asks again: it returns the records that the subscription
+did not cover before.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from amps.config.model_sow import SowTopicConfig
 from amps.expressions import parse_field
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.topics import (
@@ -60,6 +68,8 @@ from amps.server.transport.options import (
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.session import Place, Session, Subscription
+from amps.server.transport.sow_queries import SowQuery, check_select, terms_of
+from amps.server.transport.sow_state import Snapshot
 from amps.server.transport.start_search import StartSearch
 
 AT_THE_END = (1 << 64) - 1
@@ -90,7 +100,7 @@ class Subscribing:
         recorded = header.get("bookmark") is not None or any(s is not None and s.bookmark for s in named)
         text = option_text(header)
         pages = not recorded and self._check_queue_options(header, command, text)
-        options = parse_options(text, command, recorded, pages=pages)
+        options = parse_options(text, command, recorded, pages=pages or command.startswith("sow_and"))
         if options.replace and (options.pause or options.resume) and not recorded:
             raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
         if self._is_about_existing(header, options):
@@ -98,13 +108,24 @@ class Subscribing:
             return
         wanted = wanted_acks(header)
         subscription, start = self._checked_subscription(header, command, options, text, wanted)
-        query: QueueQuery | None = None
+        query: QueueQuery | SowQuery | None = None
         if command.startswith("sow_and"):
-            query = make_query(connection, worker, header, subscription.queues, options)
+            subscription.queried = True
+            topics = self._states_of(subscription)
+            if subscription.queues and not topics:
+                query = make_query(connection, worker, header, subscription.queues, options)
+            else:
+                terms = terms_of(connection, worker, header, topics, subscription.queues, options)
+                if terms.skip or "skip_n" in tokenize(text, command):
+                    raise not_supported_yet("paginated subscriptions")
+                query = SowQuery(connection, worker, header, terms)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
         carried_out = Command(connection, worker, header)
-        carried_out.run(self._carry_out(carried_out, wanted, subscription, start, query))
+        if isinstance(query, SowQuery):
+            carried_out.run(self._carry_out_with_state(carried_out, subscription, start, query))
+        else:
+            carried_out.run(self._carry_out(carried_out, wanted, subscription, start, query))
 
     async def _carry_out(
         self,
@@ -117,13 +138,7 @@ class Subscribing:
         """Make the subscription. `start`: its beginning; None: now. `query`: answered before the subscription begins.
         """
         connection, worker, header = self._connection, self._worker, command.header
-        text = text_of(header, "filter")
-        if text:
-            subscription.filter = await command.filter(text)
-            if subscription.options.oof and not subscription.filter.deterministic:
-                raise CommandFailure(
-                    "bad filter", "with oof, it may not depend on the time of its evaluation"
-                )
+        await self._compile_filter(command, subscription)
         await command.consumed()
         if query is not None:
             query.start(subscription.filter, worker.core.written())
@@ -138,7 +153,7 @@ class Subscribing:
             # Messages published before are delivered under the old topic and options, once they are durable.
             await command.durable(worker.core.written())
         completes = "completed" in wanted and query is None
-        replay = await self._enter(command, subscription, start, search, completes)
+        replay = await self._enter(command, subscription, start, search, completes, None)
         if query is not None:
             # The query is answered before any message is leased. Ordinary topics that match have no records.
             granted = None
@@ -157,6 +172,60 @@ class Subscribing:
         if replay is not None:
             worker.feeds.start_replay(replay)
         self._log(header, subscription)
+
+    async def _compile_filter(self, command: Command, subscription: Subscription) -> None:
+        text = text_of(command.header, "filter")
+        if not text:
+            return
+        subscription.filter = await command.filter(text)
+        if subscription.options.oof and not subscription.filter.deterministic:
+            raise CommandFailure("bad filter", "with oof, it may not depend on the time of its evaluation")
+
+    async def _carry_out_with_state(
+        self, command: Command, subscription: Subscription, start: BookmarkRange | None, query: SowQuery
+    ) -> None:
+        """Make the subscription, and answer the query for the moment at which it begins. Its messages follow."""
+        connection, worker = self._connection, self._worker
+        feeds = worker.feeds
+        await self._compile_filter(command, subscription)
+        await command.consumed()
+        await command.until(connection.when_no_result)
+        search: StartSearch | None = None
+        if start is not None and worker.has_journal:
+            search = await command.wait(partial(feeds.search, subscription, start))
+        existing = connection.subscriptions.get(subscription.sub_id)
+        if existing is not None:
+            if existing.place is Place.DURABLE:
+                await command.durable(worker.core.written())
+            query.replaces(existing)
+        with feeds.states.snapshot() as snapshot:
+            replay = await self._enter(command, subscription, start, search, False, snapshot)
+            connection.begin_result()
+            try:
+                await query.run(command, subscription.filter, snapshot.txid, subscription.sub_id)
+            except CommandFailure:
+                if existing is None:
+                    feeds.remove(subscription)
+                raise
+            finally:
+                connection.end_result()
+        # It may have ended while the result was sent, or have been replaced.
+        current = connection.subscriptions.get(subscription.sub_id)
+        if current is not None and (current.queues or current.queue_number is not None):
+            await command.wait(partial(worker.queues.enter, current))
+        if replay is not None and replay.members:
+            feeds.start_replay(replay)
+        self._log(command.header, subscription)
+
+    def _states_of(self, subscription: Subscription) -> tuple[SowTopicConfig, ...]:
+        """The SOW topics that a subscription begins with."""
+        if not subscription.permitted:
+            return ()
+        return self._worker.feeds.states.names.matching(
+            subscription.topic,
+            self._connection.message_type,
+            regex_allowed=not subscription.options.non_regex_topic,
+        )
 
     def _is_about_existing(self, header: Header, options: Options) -> bool:
         """Whether a command only pauses or resumes existing subscriptions."""
@@ -246,10 +315,19 @@ class Subscribing:
             if not isinstance(messages_max, int) or isinstance(messages_max, bool) or messages_max < 1:
                 raise CommandFailure("invalid options", f"top_n is {messages_max!r}")
             messages_max = min(messages_max, MESSAGES_MAX)
-        if command == "sow_and_subscribe" and start is not None and not start.is_now:
-            raise CommandFailure("invalid bookmark", "a topic without History can only start now")
         names = worker.queues.names
         queues = self._queues_of(topic, options)
+        if command == "sow_and_subscribe" and start is not None:
+            if worker.feeds.states.names.matching(
+                topic, connection.message_type, regex_allowed=not options.non_regex_topic
+            ):
+                # Of a SOW topic any bookmark means now (sow.md D26).
+                if not start.is_now:
+                    worker.log.log("14-0008", client=connection.shown_name, topic=topic, bookmark=str(bookmark))
+                start = bookmark = None
+                options = replace(options, bookmark=True)
+            elif not start.is_now:
+                raise CommandFailure("invalid bookmark", "a topic without History can only start now")
         literal = options.non_regex_topic or not worker.config.regex_topic_support
         try:
             if bookmark is not None:
@@ -313,19 +391,17 @@ class Subscribing:
     def _check_state_options(self, topic: str, options: Options, literal: bool) -> None:
         """Check options whose meaning depends on the SOW topics that a topic stands for. Raises CommandFailure."""
         feeds, message_type = self._worker.feeds, self._connection.message_type
-        if options.select is not None and feeds.documents_of(message_type) is None:
-            raise CommandFailure(
-                "invalid options", f"select: messages of type {message_type} are sent as a whole only"
-            )
+        check_select(self._worker, message_type, options)
         if options.conflating is None:
             return
+        # Logical topics of an expression are not known yet: a foreign key there means messages without focus.
         topics = feeds.states.names.matching(topic, message_type, regex_allowed=not literal)
         paths = options.conflating.paths
         if paths is None and not topics:
             raise CommandFailure("invalid options", "conflation of a topic without a SOW needs a conflation_key")
         if paths is not None and options.oof:
             for found in topics:
-                if {parse_field(key) for key in found.keys} != set(paths):
+                if found.pattern is None and {parse_field(key) for key in found.keys} != set(paths):
                     raise CommandFailure(
                         "invalid options", f"with oof, conflation_key must name the Key fields of {found.name!r}"
                     )
@@ -337,10 +413,20 @@ class Subscribing:
         start: BookmarkRange | None,
         search: StartSearch | None,
         completes: bool,
+        snapshot: Snapshot | None,
     ) -> Replay | None:
-        """Enter the subscription at this point of the order of the instance. Return a replay to be started, or None.
-        Raises CommandFailure, LogDamaged.
+        """Enter the subscription at this point of the order of the instance, and set a snapshot to it. Return a replay
+        to be started, or None. Raises CommandFailure, LogDamaged.
         """
+
+        def at(enter: Callable[..., int], *arguments: object) -> Callable[[Callable[..., None]], None]:
+            def begin(over: Callable[..., None]) -> None:
+                txid = enter(*arguments, over)
+                if snapshot is not None:
+                    snapshot.txid = txid
+
+            return begin
+
         feeds = self._worker.feeds
         existing = self._connection.subscriptions.get(subscription.sub_id)
         if existing is not None and existing.place is Place.QUEUE:
@@ -348,7 +434,7 @@ class Subscribing:
         if existing is not None and not self._is_as_new(existing, subscription):
             found = None if search is None else search.result()
             replay: Replay | None = await command.wait(
-                partial(feeds.replace, existing, subscription, found, completes)
+                at(feeds.replace, existing, subscription, found, completes)
             )
             return replay
         if start is None and subscription.bookmark is not None:
@@ -356,7 +442,7 @@ class Subscribing:
         if subscription.place is Place.QUEUE:
             feeds.enter_nowhere(subscription)
         elif start is None:
-            await command.until(partial(feeds.enter_live, subscription))
+            await command.until(at(feeds.enter_live, subscription))
         elif search is not None:
             return feeds.prepare(subscription, search)
         else:
@@ -392,7 +478,9 @@ class Subscribing:
             elif subscription.bookmark is not None:
                 connection.acknowledge("completed", command_id, **sub_id, bookmark=format_bookmark(0, 0))
         if text_of(header, "cmd") == "delta_subscribe":
-            tell_counts(connection, worker, header, **sub_id, **NOTHING_QUERIED)
+            tell_counts(
+                connection, worker, header, connection.acknowledge, **sub_id, **NOTHING_QUERIED
+            )
 
     def _log(self, header: Header, subscription: Subscription) -> None:
         self._worker.log.log(
@@ -415,6 +503,10 @@ class Subscribing:
             names = list(connection.subscriptions)
         else:
             names = [name.strip() for name in sub_ids.split(",") if name.strip()]
+        wanted_ids = {name.strip() for name in query_ids.split(",")}
+        for query_id, query in list(connection.queries.items()):
+            if query_id in wanted_ids or query.sub_id in names:
+                query.cancel()
         for name in names:
             subscription = connection.subscriptions.get(name)
             if subscription is not None:

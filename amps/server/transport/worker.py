@@ -443,6 +443,8 @@ class Worker:
                 connection.commands.acknowledging.counted(*rest)
             elif kind == "publish_refused":
                 connection.commands.publishing.refused(*rest)
+            elif kind == "sow_deleted":
+                connection.commands.deleting.answered(*rest)
             elif kind == "transaction_refused":
                 connection.commands.transacting.refused(*rest)
             elif kind == "kick":

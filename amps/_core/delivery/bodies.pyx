@@ -1,16 +1,19 @@
-# The bodies of messages for receivers that want less than the whole: select lists and differences (sow.md §§17, 18).
-#
-# Receivers with the same select list share one object, which keeps what it has made of the last message. So a body is
-# made once per message, however many receivers get it.
-#
-# A message that cannot be parsed is passed on whole: a select list is a wish of the subscriber, not a protection.
+"""The bodies of messages for receivers that want less than the whole: select lists and differences (sow.md §§17, 18).
+
+Receivers with the same select list share one object, which keeps what it has made of the last message. So a body is
+made once per message, however many receivers get it.
+
+A message that cannot be parsed has no fields that a list could select, so its body is empty.
+"""
 
 cimport cython
-from libc.stdint cimport uint64_t, uint8_t
+from libc.stdint cimport uint64_t
 
 from amps._core.journal.record cimport RecordHeader, record_payload
 from amps._core.values.documents cimport Documents, Selection
 from amps._core.values.fields cimport ByteBuffer, FieldSet
+
+include "../shm/layout.pxi"
 
 cdef uint64_t NO_TXID = 0xFFFFFFFFFFFFFFFF
 
@@ -33,7 +36,7 @@ cdef class Bodies:
         self.found = -1
 
     cdef bint make(self, const RecordHeader* record) except -1:
-        """Set the body of a message. False: it cannot be parsed, and the body is the whole message."""
+        """Set the body of a message. False: it cannot be parsed, and the body is empty."""
         self.body = record_payload(record)
         self.length = record.payload_length
         if self.selection is None:
@@ -45,9 +48,8 @@ cdef class Bodies:
                 record_payload(record), record.payload_length, self.selection, self.selected
             )
             self.selected_txid = record.txid
-        if self.readable:
-            self.body = self.selected.data
-            self.length = self.selected.length
+        self.body = self.selected.data
+        self.length = self.selected.length if self.readable else 0
         return self.readable
 
     cdef int compare(self, const RecordHeader* old, const RecordHeader* new, FieldSet keys) except -2:
