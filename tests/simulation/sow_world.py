@@ -307,7 +307,7 @@ class SowWorld(World):
         changes = gone + left
         begin = self._reader(KEPT).table.begin_txid
         assert begin is not None
-        if not self._changes:
+        if not self._changes and not self.deaths_of_machine:
             assert begin <= min((change.txid for change in changes), default=FAR), "the past is there"
         moments = [change.txid for change in changes if change.txid >= begin]
         samples = set(self.chance.sample(moments, min(PAST_SAMPLES, len(moments))))

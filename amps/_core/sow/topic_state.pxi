@@ -322,16 +322,24 @@ cdef class TopicState:
         cdef uint32_t count = 0
         cdef uint32_t at
         if is_value(record):
-            return self.base_of_key(key, record.position)
+            return self.base_of_key(key, record, record.position)
         keys = removed_keys(record, &count)
         for at in range(count):
-            self.base_of_key(keys[at].key, 0)
+            self.base_of_key(keys[at].key, record, 0)
         return 0
 
-    cdef int base_of_key(self, uint64_t key, uint64_t base) except -1:
+    cdef int base_of_key(self, uint64_t key, const RecordHeader* record, uint64_t base) except -1:
         cdef uint32_t number = self.table.find(key)
+        cdef uint64_t known
         # Also of the newest record of a slot: it may be superseded before the slot is carried over.
         if number == NO_KEY_SLOT:
+            return 0
+        # The base may belong to a later journal, up to which an earlier core has begun to carry values over.
+        known = self.table.slots[number].base
+        if known & PLACE_IN_FILE:
+            if self.values.at(known).txid > record.txid:
+                return 0
+        elif known > record.position:
             return 0
         return self.set_base(&self.table.slots[number], base)
 
