@@ -207,9 +207,11 @@ class SowWorld(World):
         full = [row["number"] for row in self.server.retention.rows() if row["full"]]
         if full and self.chance.random() < 0.5:
             number = self.chance.choice(full[-3:])
-            self._may_remove(self.server.log.view.directory.start_position(number + 1))
+            end = self.server.log.view.directory.start_position(number + 1)
+            self._may_remove(end)
             for entry in self.server.log.read():
-                self._read_before[entry.position] = entry
+                if entry.position < end:
+                    self._read_before[entry.position] = entry
             self.trace(f"journals up to {number} are to be removed, with values")
             self.server.runtime.requests.to_core.append(msgpack.packb([1, "remove", {"up_to": number}]))
         steps = [self._look, self._turn, self._turn, self._flush_step, self._housekeeping, self._write_back]
