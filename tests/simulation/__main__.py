@@ -15,6 +15,7 @@ from tests.simulation.group_topologies import TOPOLOGIES
 from tests.simulation.group_world import DEFAULT_GROUP_STEPS, run_group_seed
 from tests.simulation.queue_world import QueueWorld
 from tests.simulation.run import DEFAULT_STEPS, run_every_call, run_seed
+from tests.simulation.sow_world import SowWorld
 from tests.simulation.world import World
 
 
@@ -33,6 +34,7 @@ def main() -> int:
         "--every-call", action="store_true", help="per seed, let every call of the disk be the last"
     )
     parser.add_argument("--queues", action="store_true", help="with message queues and their consumers")
+    parser.add_argument("--sow", action="store_true", help="with SOW topics")
     parser.add_argument("--groups", action="store_true", help="groups of real instances (group_world)")
     parser.add_argument("--topology", choices=sorted(TOPOLOGIES), help="with --groups: this one alone")
     parser.add_argument(
@@ -47,7 +49,7 @@ def main() -> int:
         if options.forever
         else range(options.first, options.first + options.seeds)
     )
-    world_type = QueueWorld if options.queues else World
+    world_type = world_type_of(options)
     failed: list[int] = []
     began = time.monotonic()
     count = 0
@@ -82,14 +84,19 @@ def run_one(options: argparse.Namespace, seed: int, directory: Path) -> None:
         topology = TOPOLOGIES.get(options.topology)
         run_group_seed(seed, directory, options.steps or DEFAULT_GROUP_STEPS, options.trace, topology)
     else:
-        world_type = QueueWorld if options.queues else World
-        run_seed(seed, directory, options.steps or DEFAULT_STEPS, options.trace, world_type)
+        run_seed(seed, directory, options.steps or DEFAULT_STEPS, options.trace, world_type_of(options))
+
+
+def world_type_of(options: argparse.Namespace) -> type[World]:
+    """The world of one instance that the options ask for."""
+    return SowWorld if options.sow else QueueWorld if options.queues else World
 
 
 def how_again(options: argparse.Namespace, seed: int) -> str:
     """The command that repeats a seed."""
     words = ["python -m tests.simulation --seed", str(seed)]
     words += ["--queues"] if options.queues else []
+    words += ["--sow"] if options.sow else []
     words += ["--groups"] if options.groups else []
     words += ["--group-model"] if options.group_model else []
     words += ["--topology", options.topology] if options.topology else []

@@ -8,6 +8,9 @@ Crashes of the process   what was written stays, a write under way stays in part
         of the machine   any subset of the unsynced sectors is lost, and the unsynced changes of names from some
                          point on
 
+A file that is written through mapped memory (`open_mapped`) keeps the contents of its last sync. A crash of the machine
+leaves each sector as it was then, or as it is; `write_back` moves some sectors to the device before, as the kernel does.
+
 A *fuse* lets the process die at the n-th call from now. A failed sync (EIO) loses its sectors for good unless they
 are written again: the kernel takes the pages for clean although they never reached the device.
 """
@@ -55,6 +58,29 @@ class _Inode:
 
 
 @dataclass
+class _Mapped:
+    """A file that is written through mapped memory."""
+
+    descriptor: int
+    device: bytes
+    """What is on the device."""
+
+    def contents(self) -> bytes:
+        return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0)
+
+    def mixed(self, chance: random.Random, keep: float) -> bytes:
+        """Each sector as it is on the device, or, with this probability, as it is in memory."""
+        now = self.contents()
+        before = self.device.ljust(len(now), b"\0")
+        mixed = bytearray(before)
+        for at in range(0, len(now), SECTOR_BYTES):
+            sector = now[at : at + SECTOR_BYTES]
+            if sector != before[at : at + SECTOR_BYTES] and chance.random() < keep:
+                mixed[at : at + SECTOR_BYTES] = sector
+        return bytes(mixed)
+
+
+@dataclass
 class _Store:
     """A mapped file written by plain stores: any of its versions may be on the device."""
 
@@ -77,6 +103,7 @@ class SimulatedDisk(Disk):
         self._open: dict[int, int] = {}  # descriptor -> inode number
         self._names: dict[Path, list[_Undo]] = {}
         self._stores: list[_Store] = []
+        self._mapped: dict[int, _Mapped] = {}
         self._fuse: int | None = None
         self.dead = False
         self.full = False
@@ -116,6 +143,11 @@ class SimulatedDisk(Disk):
                     inode.put_back(sector, before)
             os.close(inode.descriptor)
         self._inodes.clear()
+        for mapped in self._mapped.values():
+            left = mapped.mixed(self._chance, self._chance.choice([0.0, 0.1, 0.5, 0.9]))
+            os.pwrite(mapped.descriptor, left, 0)
+            os.close(mapped.descriptor)
+        self._mapped.clear()
         for store in self._stores:
             version = self._chance.choice(store.versions)
             store.memory[: len(version)] = version
@@ -132,7 +164,15 @@ class SimulatedDisk(Disk):
         for inode in self._inodes.values():
             os.close(inode.descriptor)
         self._inodes.clear()
+        for mapped in self._mapped.values():
+            os.close(mapped.descriptor)
+        self._mapped.clear()
         self._stores.clear()
+
+    def write_back(self) -> None:
+        """Some changes of mapped files reach the device."""
+        for mapped in self._mapped.values():
+            mapped.device = mapped.mixed(self._chance, self._chance.choice([0.1, 0.5]))
 
     # The interface that the code under test calls
 
@@ -147,6 +187,18 @@ class SimulatedDisk(Disk):
             self._inodes[number] = _Inode(os.dup(descriptor))
         if created:
             self._names.setdefault(path.parent, []).append(lambda: path.unlink())
+        return descriptor
+
+    def open_mapped(self, path: Path, flags: int) -> int:
+        descriptor = self.open(path, flags)
+        number = self._open[descriptor]
+        inode = self._inodes.pop(number)
+        if number in self._mapped:
+            os.close(inode.descriptor)
+        else:
+            self._mapped[number] = _Mapped(inode.descriptor, b"")
+            if os.fstat(descriptor).st_size:
+                self._mapped[number].device = self._mapped[number].contents()
         return descriptor
 
     def close(self, descriptor: int) -> None:
@@ -190,6 +242,15 @@ class SimulatedDisk(Disk):
         dies = self._burns()
         if dies and self._chance.random() < 0.5:
             self._die()
+        mapped = self._mapped.get(self._open[descriptor])
+        if mapped is not None:
+            if self.failing_syncs:
+                self.failing_syncs -= 1
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            mapped.device = mapped.contents()
+            if dies:
+                self._die()
+            return
         inode = self._inodes[self._open[descriptor]]
         if self.failing_syncs:
             self.failing_syncs -= 1

@@ -121,6 +121,12 @@ class SimulatedRuntime(Runtime):
     def queue_counters_path(self) -> Path:
         return self._path / "queue.counters"
 
+    def sow_keys_path(self, number: int) -> Path:
+        return self._path / f"sow.{number}.keys"
+
+    def sow_values_path(self, number: int) -> Path:
+        return self._path / f"sow.{number}.values"
+
     def index_path(self, number: int) -> Path:
         return self._path / f"index.{number:010d}"
 

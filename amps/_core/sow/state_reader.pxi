@@ -91,11 +91,11 @@ cdef class StateReader:
             else:
                 state = record_state(record)
                 place = state.previous if state != NULL else 0
+            if place == 0:
+                return NULL
             # A topic in the log: what was before the log is the base. The record of any other link is still there.
             if self.table.header.begin_txid != NEVER and (place & PLACE_IN_FILE or place < begin):
                 return self.at(now.base) if now.base else NULL
-            if place == 0:
-                return NULL
 
     cdef const RecordHeader* value(self, const KeySlot* slot, uint64_t txid, uint64_t written) except? NULL:
         """As `walk`, but waits for the disk, and follows all links. Returns NOT_WRITTEN if the log is not written far

@@ -189,7 +189,7 @@ cdef class TopicState:
     cdef int supersede(self, KeySlot* slot, uint64_t before, bint in_journal) except -1
     cdef int set_base(self, KeySlot* slot, uint64_t base) except -1
     cdef int note_base(self, const RecordHeader* record, uint64_t key) except -1
-    cdef int base_of_key(self, uint64_t key, uint64_t position, uint64_t base) except -1
+    cdef int base_of_key(self, uint64_t key, const RecordHeader* record, uint64_t base) except -1
     cdef int carry(self, JournalPlaces places, uint32_t number, uint64_t begin) except -1
     cdef uint64_t carried(self, JournalPlaces places, uint64_t place, uint32_t topic) except? 0
     cdef uint64_t append_removal(self, const KeySlot* slot, uint64_t before, const RecordHeader* record) except 0
@@ -197,6 +197,7 @@ cdef class TopicState:
     cdef bint drop_removed(self, uint64_t floor_txid, uint64_t log_txid) except -1
     cdef bint compact(self, uint64_t bytes_max) except -1
     cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place, uint32_t topic) except -1
+    cdef int mend_link(self, KeySlot* slot, uint64_t before, uint64_t previous) except -1
     cdef int take_record(self, const RecordHeader* record, uint64_t key, uint32_t topic) except -1
 
 

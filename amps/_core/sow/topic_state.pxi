@@ -322,15 +322,24 @@ cdef class TopicState:
         cdef uint32_t count = 0
         cdef uint32_t at
         if is_value(record):
-            return self.base_of_key(key, record.position, record.position)
+            return self.base_of_key(key, record, record.position)
         keys = removed_keys(record, &count)
         for at in range(count):
-            self.base_of_key(keys[at].key, record.position, 0)
+            self.base_of_key(keys[at].key, record, 0)
         return 0
 
-    cdef int base_of_key(self, uint64_t key, uint64_t position, uint64_t base) except -1:
+    cdef int base_of_key(self, uint64_t key, const RecordHeader* record, uint64_t base) except -1:
         cdef uint32_t number = self.table.find(key)
-        if number == NO_KEY_SLOT or self.table.slots[number].place == position:
+        cdef uint64_t known
+        # Also of the newest record of a slot: it may be superseded before the slot is carried over.
+        if number == NO_KEY_SLOT:
+            return 0
+        # The base may belong to a later journal, up to which an earlier core has begun to carry values over.
+        known = self.table.slots[number].base
+        if known & PLACE_IN_FILE:
+            if self.values.at(known).txid > record.txid:
+                return 0
+        elif known > record.position:
             return 0
         return self.set_base(&self.table.slots[number], base)
 
@@ -421,7 +430,18 @@ cdef class TopicState:
             header.live += 1
             header.value_bytes += record.length
             self.set(number, place, record, KEY_LIVE, record_expiry_ns(record))
-        return self.supersede(slot, before, not place & PLACE_IN_FILE)
+        self.supersede(slot, before, not place & PLACE_IN_FILE)
+        if not removal and not place & PLACE_IN_FILE and record_state(record) != NULL:
+            self.mend_link(slot, before, record_state(record).previous)
+        return 0
+
+    cdef int mend_link(self, KeySlot* slot, uint64_t before, uint64_t previous) except -1:
+        """A record of the journal leads to a place in the value file, and was preceded by another one of the journal: a
+        crash of the machine has lost the copy. Where that link is followed, the base is used.
+        """
+        if previous & PLACE_IN_FILE and before and not before & PLACE_IN_FILE and self.recorded:
+            self.set_base(slot, before)
+        return 0
 
     cdef int take_record(self, const RecordHeader* record, uint64_t key, uint32_t topic) except -1:
         """Take a record of the journal that a start reads: the value of a key, or the removal of keys."""
@@ -429,6 +449,7 @@ cdef class TopicState:
         cdef uint32_t count = 0
         cdef uint32_t at
         cdef uint32_t number
+        cdef uint64_t before
         cdef KeySlot* slot
         if is_value(record):
             return self._take(record, key, record.position, topic) if key else 0
@@ -437,7 +458,10 @@ cdef class TopicState:
             number = self.table.find(keys[at].key)
             if number != NO_KEY_SLOT:
                 slot = &self.table.slots[number]
-                if slot.state == KEY_LIVE and slot.txid < record.txid and self.remove(keys[at].key, record, True):
+                if slot.state == KEY_LIVE and slot.txid < record.txid:
+                    before = slot.place
+                    self.remove(keys[at].key, record, True)
+                    self.mend_link(slot, before, keys[at].previous)
                     self.table.header.delete_count -= 1  # it is counted since the start
         return 0
 

@@ -98,7 +98,10 @@ class TopicFile:
 
     def allocate(self, offset: int, length: int) -> None:
         """Reserve a part of the file. Raises OSError."""
-        os.posix_fallocate(self.descriptor, offset, length)
+        if self._disk is None:
+            os.posix_fallocate(self.descriptor, offset, length)
+        else:
+            self._disk.allocate(self.descriptor, offset + length)
 
     def rename(self) -> Path:
         """Give the file, which is not used any more, another name. Returns it. Raises OSError."""
@@ -118,9 +121,12 @@ class TopicFile:
 
     def write_begin(self, txid: int | None) -> None:
         """Write from which transaction id on the past can be read, durably; None: it cannot. Raises OSError."""
-        if self.begin_txid() != txid:
-            write_begin(self.descriptor, NEVER if txid is None else txid)
-            self.sync()
+        known = self.begin_txid()
+        if known == txid or (known is not None and txid is not None and known > txid):
+            # Values were carried over up to a later journal before, and the death of the core has ended that.
+            return
+        write_begin(self.descriptor, NEVER if txid is None else txid)
+        self.sync()
 
     def write_log_place(self, place: LogPlace | None) -> None:
         """Write where the journals of the topic are, for tools; None: it is not recorded. Raises OSError."""
