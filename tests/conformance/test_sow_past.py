@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tests.support.peers import Peers
 from tests.support.managed import ask
+from tests.support.peers import Peers
 from tests.support.server import StartServer, wait_until
 from tests.support.sow import bodies, failure, options, publish, rows, topic_xml
 

@@ -3,10 +3,11 @@
 import json
 import re
 import time
+from typing import Any
 
 import pytest
 
-from tests.support.peer import RawClient, Value
+from tests.support.peer import Message, RawClient, Value
 from tests.support.peers import Peers
 from tests.support.queues import counts, queue_xml, records_of
 from tests.support.server import ServerProcess, StartServer
@@ -136,7 +137,12 @@ def test_sow_rows_carry_their_times(client: RawClient) -> None:
 
 def test_sow_40_orders(client: RawClient) -> None:
     """sow.md §25, 40; D8."""
-    values = [{"id": 1, "p": 1, "v": "10"}, {"id": 2, "p": 3, "v": "9"}, {"id": 3, "p": 1, "v": "10"}, {"id": 4}]
+    values: list[dict[str, Any]] = [
+        {"id": 1, "p": 1, "v": "10"},
+        {"id": 2, "p": 3, "v": "9"},
+        {"id": 3, "p": 1, "v": "10"},
+        {"id": 4},
+    ]
     publish(client, "orders", *values)
 
     def ids(orderby: str, **fields: Value) -> list[int]:
@@ -201,7 +207,8 @@ def test_sow_66_topics_in_the_order_of_the_configuration(start_server: StartServ
     while len(found := rows(client, "^Topic_.*")) < 6 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert [row.topic for row in found] == ["Topic_B"] * 2 + ["Topic_A"] * 2 + ["Topic_Q"] * 2
-    client.send({"c": "sow", "t": "^Topic_.*", "cid": "s", "bs": 10, "a": "stats", "orderby": "/id DESC", "f": "/id > 0"})
+    fields: dict[str, Value] = {"bs": 10, "a": "stats", "orderby": "/id DESC", "f": "/id > 0"}
+    client.send({"c": "sow", "t": "^Topic_.*", "cid": "s", **fields})
     assert [json.loads(row.body)["id"] for row in records_of(client)] == [2, 2, 2, 1, 1, 1]
     assert counts(client, "s", "records_returned") == (6, 6, 6)
     assert bodies(client, "^Topic_(A|B)", f="TOPIC_NAME() = 'Topic_A'", orderby="/id") == [
@@ -264,7 +271,7 @@ def test_sow_results_come_before_all_that_follows(client: RawClient, peers: Peer
     client.send({"c": "p", "t": "orders", "cid": "3", "a": "processed"}, b'{"id":3,"new":true}')
     other = peers.logged_on(server)
     publish(other, "orders", {"id": 1000})
-    came = []
+    came: list[Message] = []
     while not any(m.body == b'{"id":1000}' for m in came) or not any(m.is_ack("processed", "3") for m in came):
         came.append(client.receive())
     begins = [index for index, message in enumerate(came) if message["c"] in ("group_begin", "group_end")]

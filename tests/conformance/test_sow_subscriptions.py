@@ -2,12 +2,13 @@
 
 import json
 import threading
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.support.peer import RawClient
+from tests.support.peer import PeerError, RawClient
 from tests.support.peers import Peers
 from tests.support.queues import records_of
 from tests.support.server import ServerProcess, StartServer
@@ -151,3 +152,55 @@ def test_sow_46_no_change_is_lost_or_comes_twice(server: ServerProcess, peers: P
             assert body["v"] == last.get(body["id"], 0) + 1, (body, last.get(body["id"]))
             last[body["id"]] = body["v"]
         assert last == dict(versions)
+
+
+@pytest.mark.parametrize("killed", ["core", "transports", "all"])
+def test_sow_46_no_acknowledged_change_is_lost_by_a_death(
+    start_server: StartServer, peers: Peers, killed: str
+) -> None:
+    """sow.md §25, 46, §4: processes are killed while results are sent; what was persisted is in the next result, and
+    what comes behind that continues it.
+    """
+    server = start_server(**options(topic_xml("orders", "/id"), logged=["orders"]))
+    publisher = peers.logged_on(server)
+    padding = "x" * 2000
+    versions = dict.fromkeys(range(KEYS), 0)
+    for sequence in range(1, 2000):
+        versions[sequence * 7919 % KEYS] = sequence
+        body = json.dumps({"id": sequence * 7919 % KEYS, "v": sequence, "p": padding}).encode()
+        publisher.send({"c": "p", "t": "orders", "s": sequence}, body)
+    publisher.send({"c": "flush", "cid": "f", "a": "persisted"})
+    publisher.wait_for_ack("persisted", "f")
+    readers = [peers.logged_on(server, receive_buffer_bytes=16 * 1024) for _ in range(3)]
+    for client in readers:
+        client.send({"c": "sow_and_subscribe", "t": "orders", "cid": "1", "sub_id": "s", "bs": 1})
+        assert client.receive()["c"] == "group_begin"
+    before = [server.core_pid(), *server.transport_pids()]
+    if killed == "core":
+        server.kill_core()
+        server.wait_for_new_tree(before)
+    elif killed == "transports":
+        for number in range(2):
+            server.kill_transport(number)
+        server.log.wait_for("01-0001", "transport", count=4)
+    else:
+        server.kill_all()
+        server.start()
+    client = connected(peers, server)
+    client.send({"c": "sow_and_subscribe", "t": "orders", "cid": "1", "sub_id": "s", "bs": 10})
+    found = {body["id"]: body["v"] for body in (json.loads(row.body) for row in records_of(client))}
+    assert found == {key: version for key, version in versions.items() if version}
+    publish(client, "orders", {"id": 3, "v": 9999})
+    assert json.loads(client.receive().body) == {"id": 3, "v": 9999}
+
+
+def connected(peers: Peers, server: ServerProcess) -> RawClient:
+    """A client of a server that may still be starting processes."""
+    deadline_s = time.monotonic() + 20
+    while True:
+        try:
+            return peers.logged_on(server)
+        except (OSError, PeerError):
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.05)

@@ -236,6 +236,17 @@ cdef class TopicRoutes:
 # See delivery/delivery.pxi.
 
 
+cdef class StateFollower:
+    """Gets every change of one SOW topic, besides the routes."""
+
+    cdef uint64_t take_value(
+        self, TopicEntry entry, const RecordHeader* record, LogCursor cursor
+    ) except? 0xFFFFFFFFFFFFFFFF
+    cdef uint64_t take_removal(
+        self, TopicEntry entry, const RecordHeader* record, LogCursor cursor
+    ) except? 0xFFFFFFFFFFFFFFFF
+
+
 @cython.final
 cdef class Group:
     """The subscriptions of one tailer, as routes per topic.
@@ -248,6 +259,7 @@ cdef class Group:
 
     cdef object find_routes
     cdef list routes               # by topic number: TopicRoutes, or None
+    cdef dict followers            # by topic number: StateFollower; None: there are none
     cdef bint live                 # True: messages as they are published; False: from the log
     cdef uint64_t* asked           # by topic number: generation of the last call of find_routes
     cdef uint64_t capacity

@@ -41,6 +41,21 @@ cdef enum:
     STEP_BYTES = 256               # cost of a step, which causes cache misses, in the same unit
 
 
+cdef class StateFollower:
+
+    cdef uint64_t take_value(
+        self, TopicEntry entry, const RecordHeader* record, LogCursor cursor
+    ) except? 0xFFFFFFFFFFFFFFFF:
+        """Take a new value. Returns the cost, in bytes of log."""
+        raise NotImplementedError
+
+    cdef uint64_t take_removal(
+        self, TopicEntry entry, const RecordHeader* record, LogCursor cursor
+    ) except? 0xFFFFFFFFFFFFFFFF:
+        """Take a deletion, or an expiry. Returns the cost, in bytes of log."""
+        raise NotImplementedError
+
+
 @cython.final
 cdef class Group:
 
@@ -51,6 +66,7 @@ cdef class Group:
         self.find_routes = find_routes
         self.live = live
         self.routes = []
+        self.followers = None
         self.capacity = 0
         self.generation = 1
         self.work = 0
@@ -64,6 +80,19 @@ cdef class Group:
             self.generation += 1
         elif entry.number < <uint32_t>len(self.routes):
             self.routes[entry.number] = None
+
+    def follow(self, uint32_t number, StateFollower follower):
+        """Let a topic's changes go to a follower, too; None: to none any more."""
+        followers = dict(self.followers or {})
+        followers.pop(number, None)
+        if follower is not None:
+            followers[number] = follower
+        self.followers = followers or None
+
+    @property
+    def is_followed(self):
+        """Whether a topic has a follower."""
+        return self.followers is not None
 
     def forget(self):
         """Drop all routes, when the group has no subscriptions left."""
@@ -106,6 +135,22 @@ cdef inline int deliver(Group group, const RecordHeader* record, LogCursor curso
         routes = routes_of(group, <TopicEntry?>topic_of(cursor.file, record.topic_id))
         if routes.focus is not None:
             group.work += deliver_removal(routes, record, cursor)
+    else:
+        return 0
+    if group.followers is not None:
+        follow(group, <TopicEntry>topic_of(cursor.file, record.topic_id), record, cursor)
+    return 0
+
+
+cdef int follow(Group group, TopicEntry entry, const RecordHeader* record, LogCursor cursor) except -1:
+    """Pass a change on to the follower of its topic, if there is one."""
+    cdef StateFollower follower = group.followers.get(entry.number)
+    if follower is None:
+        return 0
+    if record.kind == KIND_PUBLISH or record.kind == KIND_DELTA_PUBLISH:
+        group.work += follower.take_value(entry, record, cursor)
+    else:
+        group.work += follower.take_removal(entry, record, cursor)
     return 0
 
 

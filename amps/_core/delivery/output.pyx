@@ -360,7 +360,7 @@ cdef inline uint8_t* write_sow_key(uint8_t* at, const RecordHeader* record, uint
     cdef const RecordState* state
     if key == 0:
         state = record_state(record)
-        if state == NULL:
+        if state == NULL or state.key == 0:
             return at
         key = state.key
     memcpy(at, b',"k":"', 6)

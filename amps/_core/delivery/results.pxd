@@ -6,6 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.expressions.machine cimport FilterSet
 from amps._core.journal.record cimport RecordHeader
+from amps._core.sow.ranking cimport Ranking
 from amps._core.sow.slots cimport KeySlot
 from amps._core.sow.table cimport StateReader
 from amps._core.values.documents cimport Documents, Selection
@@ -70,6 +71,7 @@ cdef class StateScan:
     cdef FilterSet filters         # a set with one filter; None: every record matches
     cdef FilterSet excluded        # records that match its filter are counted, but not taken; None: none are excluded
     cdef ResultFrames frames       # None: records are collected
+    cdef Ranking ranking           # takes the records instead; None
     cdef bint counts_all           # go on when the limit of `frames` is reached
     cdef bint collects_rows
     cdef list rows
@@ -92,6 +94,8 @@ cdef class StateScan:
     cdef int fill_window(self) except -1
     cdef bint copy_next(self, KeySlot* slot) noexcept
     cdef int look(self, SlotFound* found, uint64_t written) except -1
-    cdef bint matches(self, FilterSet filters, uint64_t key, const RecordHeader* record) except -1
     cdef int take(self, const KeySlot* slot, const RecordHeader* record) except -1
     cdef int keep_unwritten(self, const KeySlot* slot) except -1
+
+
+cdef bint matches_value(FilterSet filters, TopicEntry entry, uint64_t key, const RecordHeader* record) except -1

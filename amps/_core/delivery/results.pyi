@@ -5,6 +5,7 @@ from _typeshed import ReadableBuffer
 from amps._core.delivery.output import OutputBuffer
 from amps._core.expressions.machine import FilterSet
 from amps._core.journal.reader import LogFile
+from amps._core.sow.ranking import Ranking
 from amps._core.sow.table import StateReader
 from amps._core.values.documents import Documents, Selection
 from amps._core.wire.topics import TopicEntry
@@ -60,6 +61,7 @@ class StateScan:
         collects_keys: bool = False,
         excluded: FilterSet | None = None,
         logical: list[tuple[TopicEntry, bytes] | None] | None = None,
+        ranking: Ranking | None = None,
     ) -> None: ...
     @property
     def txid(self) -> int: ...

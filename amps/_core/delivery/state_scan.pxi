@@ -23,6 +23,7 @@ from amps._core.journal.record cimport (
     record_sow_key,
 )
 from amps._core.shm.platform cimport monotonic_ns
+from amps._core.sow.ranking cimport Ranking
 from amps._core.sow.slots cimport KEY_LIVE, KeySlot, RequestedKey
 from amps._core.sow.table cimport NOT_REACHED, NOT_RESIDENT, NOT_WRITTEN, StateReader
 from amps._core.values.decimal_digits cimport decimal_digits_write
@@ -59,6 +60,41 @@ cdef enum:
     ATTEMPTS_MAX = 10
 
 
+cdef bint matches_value(FilterSet filters, TopicEntry entry, uint64_t key, const RecordHeader* record) except -1:
+    """Evaluate filters on the value of a key. True: one of them matches."""
+    cdef EvaluationContext evaluation = filters.evaluation
+    cdef MessageContext context = evaluation.context
+    cdef uint64_t unreadable = evaluation.unreadable
+    cdef uint8_t[24] digits
+    cdef Value* fact
+    if filters.asks_message:
+        tell_facts(context, record, entry.raw_name, False, False)
+        fact = &context.facts[<int>MESSAGE_LAST_UPDATED]
+        fact.kind = VALUE_DOUBLE
+        fact.flags = 0
+        fact.number.double_ = record.timestamp_ns / 1e9
+        fact = &context.facts[<int>MESSAGE_SOW_KEY]
+        if record.sow_key_length == 0:
+            fact.kind = VALUE_STRING
+            fact.flags = 0
+            fact.text = &digits[0]
+            fact.length = decimal_digits_write(&digits[0], key)
+        fact = &context.facts[<int>MESSAGE_SOW_KEY_HASH]
+        fact.flags = 0
+        if key >> 63:
+            fact.kind = VALUE_UNSIGNED
+            fact.number.unsigned_integer = key
+        else:
+            fact.kind = VALUE_INTEGER
+            fact.number.integer = <long long>key
+        if filters.asks_publisher:
+            evaluation.tell_publisher(record_client_id(record))
+    filters.match(record_payload(record), record.payload_length)
+    if evaluation.unreadable != unreadable:
+        evaluation.last_unreadable = (entry.name, record.publisher_id, record.sequence)
+    return filters.matched_count > 0
+
+
 @cython.final
 cdef class StateScan:
 
@@ -68,14 +104,15 @@ cdef class StateScan:
     def __init__(
         self, StateReader reader not None, TopicEntry entry not None, FilterSet filters, uint64_t txid, keys=None,
         ResultFrames frames=None, bint counts_all=True, bint collects_keys=False, FilterSet excluded=None,
-        list logical=None
+        list logical=None, Ranking ranking=None,
     ):
         """entry: the TopicEntry of the topic. filters: a set with one filter; None: all records match. txid: of the
         snapshot. keys: the keys that are looked up; None: all. frames: takes the matching records; None: they are
         collected, as rows, or, with collects_keys, as the keys of a deletion. counts_all: compare records also when
         `frames` takes no more. excluded: a set with one filter, whose matches are counted but not taken.
         logical: of a topic with Pattern, by the number of the logical topic: its TopicEntry and the beginning of its frames;
-        None, also for all numbers behind the end: the topic is left out. Without a Pattern: None.
+        None, also for all numbers behind the end: the topic is left out. Without a Pattern: None. ranking: takes the records
+        instead; the scan ends early if it is too large.
         """
         self.reader = reader
         self.entry = entry
@@ -83,6 +120,7 @@ cdef class StateScan:
         self.excluded = excluded
         self.txid = txid
         self.frames = frames
+        self.ranking = ranking
         self.counts_all = counts_all
         self.collects_keys = collects_keys
         self.collects_rows = frames is None and not collects_keys
@@ -143,6 +181,8 @@ cdef class StateScan:
                     return FULL
                 if self.frames.row_limit == 0 and not self.counts_all:
                     return DONE
+            if self.ranking is not None and self.ranking.is_too_large():
+                return DONE
             if self.window_at == self.window_count:
                 if self.next == self.end:
                     break
@@ -258,48 +298,18 @@ cdef class StateScan:
         self.compared += 1
         if self.logical is not None:
             self.entry = <TopicEntry>(<tuple>self.logical[slot.topic])[0]
-        if self.filters is None or self.matches(self.filters, slot.key, record):
+        if self.filters is None or matches_value(self.filters, self.entry, slot.key, record):
             self.matched += 1
-            if self.excluded is None or not self.matches(self.excluded, slot.key, record):
+            if self.excluded is None or not matches_value(self.excluded, self.entry, slot.key, record):
                 self.take(slot, record)
         return DONE
 
-    cdef bint matches(self, FilterSet filters, uint64_t key, const RecordHeader* record) except -1:
-        """Evaluate a filter."""
-        cdef EvaluationContext evaluation = filters.evaluation
-        cdef MessageContext context = evaluation.context
-        cdef uint64_t unreadable = evaluation.unreadable
-        cdef uint8_t[24] digits
-        cdef Value* fact
-        if filters.asks_message:
-            tell_facts(context, record, self.entry.raw_name, False, False)
-            fact = &context.facts[<int>MESSAGE_LAST_UPDATED]
-            fact.kind = VALUE_DOUBLE
-            fact.flags = 0
-            fact.number.double_ = record.timestamp_ns / 1e9
-            fact = &context.facts[<int>MESSAGE_SOW_KEY]
-            if record.sow_key_length == 0:
-                fact.kind = VALUE_STRING
-                fact.flags = 0
-                fact.text = &digits[0]
-                fact.length = decimal_digits_write(&digits[0], key)
-            fact = &context.facts[<int>MESSAGE_SOW_KEY_HASH]
-            fact.flags = 0
-            if key >> 63:
-                fact.kind = VALUE_UNSIGNED
-                fact.number.unsigned_integer = key
-            else:
-                fact.kind = VALUE_INTEGER
-                fact.number.integer = <long long>key
-            if filters.asks_publisher:
-                evaluation.tell_publisher(record_client_id(record))
-        filters.match(record_payload(record), record.payload_length)
-        if evaluation.unreadable != unreadable:
-            evaluation.last_unreadable = (self.entry.name, record.publisher_id, record.sequence)
-        return filters.matched_count > 0
-
     cdef int take(self, const KeySlot* slot, const RecordHeader* record) except -1:
         cdef RequestedKey wanted
+        cdef uint8_t[24] digits
+        if self.ranking is not None:
+            self.ranking.take(slot.key, record, record.position if self.entry.logged else 0)
+            return 0
         if self.frames is not None:
             if self.logical is not None:
                 self.frames.begin_topic((<tuple>self.logical[slot.topic])[1])

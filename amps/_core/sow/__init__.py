@@ -15,6 +15,8 @@ What lives here:
 - `shaping`, transports and core: the keys of messages (`keys.pxi`), and the fields that the server computes.
 - `table`: the slots (`key_table.pxi`), the value file (`value_file.pxi`), the places of records (`places.pxi`), one
   topic in the core (`topic_state.pxi`), and the reading of a topic's state in other processes (`state_reader.pxi`).
+- `ranking`, transports: the records of a topic in an order, for paginated subscriptions (`sort_keys.pxi`,
+  `ranked_list.pxi`, `ranking.pxi`).
 
 What may not live here: the commands of clients, the delivery to subscribers, I/O except on mapped files, clocks.
 

@@ -16,7 +16,7 @@ from amps.config.sow_topics import SowTopics
 from amps.journal.value_file import name_record, names_path, read_names
 from amps.messages import MessageType
 from amps.server.runtime import Runtime
-from amps.server.shared.sow_shaping import key_maker, logical_key_maker, preprocessing_stage
+from amps.server.shared.sow_shaping import instance_context, key_maker, logical_key_maker, preprocessing_stage
 
 NS_PER_S = 1_000_000_000
 
@@ -48,6 +48,7 @@ def make_sow_rules(
     if not config.sow_topics:
         return None
     topics = SowTopics(config)
+    context = instance_context(config)
 
     def rules(topic: str, message_type: str) -> SowRules | None:
         found = topics.find(topic, message_type)
@@ -63,7 +64,7 @@ def make_sow_rules(
             found.slab_size_bytes - SLAB_OVERHEAD_BYTES,
             round(lifetime_s * NS_PER_S),
             found.number,
-            preprocessing_stage(found, kind, config.functions),
+            preprocessing_stage(found, kind, config.functions, context),
             found.key_generator is not None,
             bool(found.enrichment),
         )
@@ -94,6 +95,8 @@ class LogicalNames:
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._end = 0
+        self.rest: int | None = None
+        """Offset of bytes that are no whole name, as far as the file was read; None: there are none."""
         self.read()
 
     def read(self) -> None:
@@ -108,6 +111,7 @@ class LogicalNames:
         for name in names:
             self._add(name)
         self._end += taken
+        self.rest = self._end if taken < len(data) else None
 
     def _add(self, name: str) -> None:
         self._numbers[name] = len(self.names)

@@ -35,6 +35,7 @@ from amps.server.shared.journal_view import JournalView, make_journal_view
 from amps.server.shared.read_ahead import ReadAhead
 from amps.server.transport.bookmark_trail import BookmarkTrail
 from amps.server.transport.bookmarks import BookmarkRange
+from amps.server.transport.pages import Pages, PageTerms, SubscribedPage
 from amps.server.transport.persisted_waits import PersistedWaits
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.searches import Search, Searches
@@ -92,6 +93,7 @@ class Feeds:
         members = SubscriptionSet(
             topics, evaluations, combine=True, live=True, holds=self._expect_due, states=self.states
         )
+        self.pages = Pages(members.group, evaluations, self.states, config.message_memory_limit_bytes, schedule)
         floor = self.states.floor if config.sow_topics else None
         self._live = LiveFeed(members, core, schedule, flush, floor)
         self._replay_of: dict[Subscription, Replay] = {}
@@ -139,6 +141,8 @@ class Feeds:
         self._searches.run()
         more = bool(self._searches)
         more |= not self._live.run()
+        if self.pages.run():
+            self._live.end_if_idle()
         if self._held:
             self._send_held()
         self.release_transient()
@@ -347,8 +351,8 @@ class Feeds:
     # --- subscriptions ----------------------------------------------------------------------------------------
 
     def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> int:
-        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered. Returns
-        the transaction id from which on it gets messages.
+        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered.
+        Returns the transaction id from which on it gets messages.
         """
 
         def enter() -> None:
@@ -365,6 +369,43 @@ class Feeds:
             self._live.begin(self.journal, self._transient)
         self._live.enter(subscription.connection, enter)
         return txid
+
+    def obtain_page(self, subscription: Subscription, terms: PageTerms, then: Callable[[SubscribedPage], None]) -> None:
+        """Make the page of a paginated subscription, with everything sequenced until now. `then` gets it; it is shown
+        when its list is filled. The caller must let go of it if it gives no subscription this page.
+        """
+
+        def obtain() -> None:
+            # The tailer is at this transaction id, and holds it.
+            then(self.pages.obtain(subscription, terms, txid))
+
+        view = self._core.view
+        view.read()
+        txid = int(view.next_txid)
+        if self._live.tailer is None:
+            self._live.begin(self.journal, self._transient)
+        self._live.enter(subscription.connection, obtain)
+
+    def replace_page(
+        self, existing: Subscription, replacement: Subscription, at: Callable[[int], None], then: Callable[[None], None]
+    ) -> None:
+        """Change a paginated subscription at this point of the order, and its page. `at` gets the transaction id of the
+        first change that it sees on the new page.
+        """
+
+        def change() -> None:
+            self._live.replace(existing, replacement)
+            then(None)
+
+        view = self._core.view
+        view.read()
+        at(int(view.next_txid))
+        self._live.enter(existing.connection, change)
+
+    def let_go(self, page: SubscribedPage) -> None:
+        """Give a page back that no subscription has."""
+        page.close()
+        self._live.end_if_idle()
 
     def enter_idle(self, subscription: Subscription) -> None:
         """Add a bookmark subscription on an instance without a journal: it exists and gets no messages."""

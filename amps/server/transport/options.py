@@ -194,8 +194,11 @@ def parse_interval(text: str) -> float:
 
 def option_text(header: Mapping[str, Any]) -> str:
     """The options of a subscription or query, including those that it has as legacy headers."""
+    text = str(header.get("opts") or "")
     said = [option for name, value, option in LEGACY_HEADERS if header.get(name) is value]
-    return ",".join([str(header.get("opts") or ""), *said])
+    if "skip_n" in text and "top_n" not in text and header.get("top_n") is not None:
+        said.append(f"top_n={header['top_n']}")
+    return ",".join([text, *said])
 
 
 def tokenize(text: str, command: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Which snapshot a query of the past is about: from the bookmark of a `sow` to a transaction id (sow.md §9, D23).
 
 A bookmark is a moment, or stands for the message with that bookmark; the state includes what was recorded then. `0` is
-the empty state before the log, `0|1|` the present one. The state is that of the log, so it can be had as far back as the
-log goes. Topics that are not recorded have no past: for them a bookmark is ignored.
+the empty state before the log, `0|1|` the present one. The state is that of the log, so it can be had as far back as
+the log goes. Topics that are not recorded have no past: for them a bookmark is ignored.
 """
 
 import time

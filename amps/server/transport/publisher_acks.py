@@ -135,9 +135,7 @@ class PublisherAcks:
         )
 
     def refuse_taken(self, sequence: int, reason: str) -> None:
-        """Answer a publish at once that the core has refused after it was taken from the ring. A success never covers it
-        as the last one.
-        """
+        """Answer a publish at once that the core has refused. A success never covers it as the last one."""
         self._refused.add(sequence)
         self._emitter.persisted(sequence, reason)
 

@@ -16,6 +16,8 @@ REFUSALS = {
     "no sow key": "publishers provide the keys of {topic!r}: add a sow_key",
     "bad sow key": "a sow_key consists of characters of Base64",
     "parse error": "the message cannot be read, so it has no place in the SOW topic {topic!r}",
+    "computed fields": "the core computes keys or fields of messages to {topic!r}, which it does not in transactions: "
+    "publish this message outside of the transaction",
     "message too large": "the SOW topic {topic!r} takes no message of this size: raise its SlabSize",
 }
 """Why a SOW topic does not take a message: reason and explanation (sow.md D5, D25)."""

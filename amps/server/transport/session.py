@@ -81,6 +81,16 @@ class TransactionAnswers(Protocol):
         """Whether an answer waits for the durable watermark."""
 
 
+class Page(Protocol):
+    """The page of a subscription (pages.py)."""
+
+    def open(self, subscription: "Subscription") -> None:
+        """Let the subscription get the changes of the page from now on."""
+
+    def close(self) -> None:
+        """Let it get them no more."""
+
+
 class CancellableQuery(Protocol):
     """A query whose result is being sent (sow_queries.py)."""
 
@@ -213,7 +223,7 @@ class Session(ABC):
             self.output.append(frames)
 
     # The result of a query goes out in front of all other output, which is *held* meanwhile: `results` is the output of
-    # the result, None while there is none. `writable` is False while output is held, so that nothing reads ahead for it.
+    # the result, None while there is none. `writable` is False while output is held, so that nothing reads ahead.
 
     @abstractmethod
     def begin_result(self) -> None:
@@ -365,8 +375,9 @@ class Subscription:
     subscription. `messages_max`: the largest number of messages (header `top_n`). `completions`: `completed`
     acknowledgements that are due, in the order of the log: log position and command id. `queues`: the queues whose
     messages it gets, in addition to those of its place. `queue_number`: its number in the core; None: it never had
-    queues. `queried`: it began with a query, which returned what matched then. `number`: its number in the administration interface, the same through all replacements. `options_text`:
-    those of its options that describe it.
+    queues. `queried`: it began with a query, which returned what matched then. `number`: its number
+    in the administration interface, the same through all replacements. `options_text`: those of its options that
+    describe it.
     """
 
     connection: Session
@@ -397,6 +408,10 @@ class Subscription:
     options_text: str = ""
     conflation: LiveConflation | None = None
     """Holds its messages in the live group; set only while it is a member there."""
+    page: "Page | None" = None
+    """Of a paginated subscription."""
+    result_terms: frozenset[str] = frozenset()
+    """Which of `top_n`, `skip_n` and `orderby` its query has."""
 
     def matches(self, entry: TopicEntry) -> bool:
         """Whether it gets messages of a topic."""
@@ -443,6 +458,11 @@ class Subscription:
         return entry.sow is not None and set(conflating.paths) == set(entry.sow.keys.fields.paths)
 
     @property
+    def is_paginated(self) -> bool:
+        """Whether only the records on its page exist for it."""
+        return "skip_n" in self.result_terms and not self.queues
+
+    @property
     def may_pause(self) -> bool:
         """Whether it can be paused: it has a bookmark, and gets messages only when they are durable."""
         return self.bookmark is not None and not self.options.live
@@ -476,6 +496,8 @@ class Subscription:
         self.paused = other.paused
         self.queues = other.queues
         self.queried = other.queried
+        self.page = other.page
+        self.result_terms = other.result_terms
         self.wants_persisted |= other.wants_persisted
 
 

@@ -67,7 +67,7 @@ class SharedFeed(ABC, Generic[TailerT]):
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription, which gets nothing more from here."""
         self._members.remove(subscription)
-        self._end_if_idle()
+        self.end_if_idle()
 
     def replace(self, existing: Subscription, replacement: Subscription) -> None:
         """Replace a subscription at the tailer's current place. Messages that conflation holds are sent."""
@@ -120,9 +120,10 @@ class SharedFeed(ABC, Generic[TailerT]):
         _, connection, action = self._entries.popleft()
         if connection.phase is not Phase.CLOSED:
             action()
-        self._end_if_idle()
+        self.end_if_idle()
 
-    def _end_if_idle(self) -> None:
+    def end_if_idle(self) -> None:
+        """End the tailer if nobody needs it any more."""
         if not self._members and not self._entries and self.tailer is not None:
             self.tailer = None
             self._ended()

@@ -116,8 +116,8 @@ class _Search:
 
 @dataclass(slots=True)
 class _Round:
-    """What is still to be deleted in a topic. `keys`: the keys that are looked at; None: all. `sequence`: of the command,
-    until it is in a record.
+    """What is still to be deleted in a topic. `keys`: the keys that are looked at; None: all. `sequence`: of the
+    command, until it is in a record.
     """
 
     target: Target
@@ -329,7 +329,7 @@ class Deleting:
     # --- a filter ---------------------------------------------------------------------------------------------
 
     async def _delete_matches(self, command: Command, deletion: _Deletion, filter_: Filter | None) -> bool:
-        """Delete the matches of a filter, or the records of keys that are searched for. False: the command was refused."""
+        """Delete the matches of a filter, or the records of keys that are searched for. False: it was refused."""
         for number, (target, entries) in enumerate(deletion.targets):
             last = number == len(deletion.targets) - 1
             search = _Round(target, entries, filter_, deletion.sequence if last else 0)

@@ -1,9 +1,9 @@
 """Queries of SOW topics, alone and with a subscription (sow.md §§8, 10, 11; protocol.md §9).
 
 A query returns a *snapshot*: the state before one transaction id, whatever changes meanwhile. Its result goes out in
-front of all other output of the connection, which is held until the result is complete (session.py). So the result has a
-place in the order of the client's messages: a subscription that begins with it is entered in the live feed at the very
-transaction id of the snapshot, and its messages follow the result.
+front of all other output of the connection, which is held until the result is complete (session.py). So the result has
+a place in the order of the client's messages: a subscription that begins with it is entered in the live feed at the
+very transaction id of the snapshot, and its messages follow the result.
 
 Several topics are read in the order of the configuration; queues that the same expression matches come after them
 (queue_queries.py). With an order, the records are found and sorted first: until then the query can fail. Without an
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from amps._core.delivery.results import SCAN_DONE, SCAN_FULL, SCAN_MISSING, SCAN_MORE, ResultFrames, StateScan
 from amps._core.expressions.machine import Filter, FilterSet
@@ -60,14 +60,20 @@ class Target:
         """The topics whose records are read, by their numbers in slots; None: records of that topic are left out. To be
         called after the watermarks of the snapshot were read. Raises CommandFailure.
         """
-        kind = self.config.message_type
+        kind, states = self.config.message_type, worker.feeds.states
         if self.predicate is None:
             return [worker.topics.entry(self.name, kind)]
         try:
-            names = worker.feeds.states.logical_names(self.config.number)
+            names = states.logical_topics(self.config.number)
         except (OSError, ValueError) as problem:
             raise CommandFailure("invalid topic", f"{FILE_UNREADABLE}: {problem}") from problem
-        return [worker.topics.entry(name, kind) if self.predicate(name) else None for name in names]
+        # Another configuration may have kept a topic here that has a definition of its own now.
+        return [
+            worker.topics.entry(name, kind)
+            if self.predicate(name) and states.names.find(name, kind) is self.config
+            else None
+            for name in names
+        ]
 
 
 @dataclass(slots=True)
@@ -181,6 +187,19 @@ class _QueueRows(QueueSearches):
         self._query.add_rows(name, [Row(queue, *row) for row in search.take_rows()])
 
 
+class SortedRows(Protocol):
+    """What puts the rows of a result in order."""
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add records. Raises ResultTooLarge."""
+
+    def finish(self) -> None:
+        """Prepare the output: all records have been added."""
+
+    def take(self, rows_max: int, bytes_max: int) -> list[Row]:
+        """The next records in the order, up to about the limits. An empty list: there are no more."""
+
+
 class SowQuery:
     """The result of a query, in steps: a Run of scans.py, twice if it is ordered."""
 
@@ -195,7 +214,7 @@ class SowQuery:
         self._filter: Filter | None = None
         self._txid = 0
         self._counts_all = "stats" in wanted_acks(header)
-        self._ordering: Ordering | None = None
+        self._ordering: SortedRows | None = None
         self._names: list[str] = []  # of the topics of collected rows
         self._frames: ResultFrames | None = None
         self._scans: list[StateScan] = []
@@ -207,7 +226,7 @@ class SowQuery:
         self._too_large = False
         self.cancelled = False
         self._before: Subscription | None = None
-        self._left: list[tuple[bytes, StateScan]] = []  # records that leave a subscription; what their messages begin with
+        self._left: list[tuple[bytes, StateScan]] = []  # records that left: the beginning of their messages
         self._left_frames: ResultFrames | None = None
         self._ended = False
         self.sub_id: str | None = None
@@ -222,8 +241,7 @@ class SowQuery:
         self.cancelled = True
 
     def replaces(self, existing: Subscription) -> None:
-        """The subscription of the query replaces one: records that matched that one are not returned again (sow.md §1.2).
-        """
+        """The subscription of the query replaces one, whose records are not returned again (sow.md §1.2)."""
         if existing.queried:
             self._before = copy.copy(existing)
 
@@ -249,21 +267,11 @@ class SowQuery:
         terms, worker, connection = self.terms, self._worker, self._connection
         self._filter = filter_
         self._txid = txid
-        assert connection.results is not None
         limit = min(terms.limit, ROWS_ALL)
         of_targets = [target.entries(worker) for target in terms.targets]
         select = terms.options.select
         self._documents = None if select is None else worker.feeds.documents_of(connection.message_type)
-        self._frames = ResultFrames(
-            connection.results,
-            self._header.get("batch_size") or 1,
-            not terms.options.no_sowkey,
-            terms.options.timestamp,
-            self._documents,
-            select,
-            skip_count=terms.skip,
-            row_limit=limit,
-        )
+        self._frames = self._new_frames(terms.skip, limit)
         filters = self._alone(filter_)
         before = self._before
         known = self._alone(None if before is None else before.filter)
@@ -305,6 +313,8 @@ class SowQuery:
         self._scans.reverse()
         if before is not None and terms.options.oof:
             self._find_left(before, known, filters)
+        for number in {target.config.number for target in terms.targets}:
+            worker.runtime.sow_statistics.count_query(worker.index, number)
         if terms.queues:
             self._queues = _QueueRows(
                 self, worker.queues.filters, terms.queues, filter_, keys=terms.queue_keys
@@ -324,6 +334,35 @@ class SowQuery:
             beginning = self.terms.beginnings[name] = build_header(fields)[:-1]
         return beginning
 
+    def _new_frames(self, skip: int, limit: int) -> ResultFrames:
+        """Frames for the records of the result."""
+        options, connection = self.terms.options, self._connection
+        assert connection.results is not None
+        return ResultFrames(
+            connection.results,
+            self._header.get("batch_size") or 1,
+            not options.no_sowkey,
+            options.timestamp,
+            self._documents,
+            options.select,
+            skip_count=skip,
+            row_limit=limit,
+        )
+
+    def _new_left_frames(self) -> ResultFrames:
+        """Frames for the records that leave a subscription when it is replaced."""
+        options, connection = self.terms.options, self._connection
+        assert connection.results is not None
+        return ResultFrames(
+            connection.results,
+            1,
+            not options.no_sowkey,
+            options.timestamp,
+            self._documents,
+            options.select,
+            apart=True,
+        )
+
     def _alone(self, filter_: Filter | None) -> FilterSet | None:
         if filter_ is None:
             return None
@@ -333,16 +372,7 @@ class SowQuery:
         """Prepare to send `oof` for the records that matched the replaced subscription, and do not match this one."""
         worker, connection = self._worker, self._connection
         states = worker.feeds.states
-        assert connection.results is not None
-        self._left_frames = ResultFrames(
-            connection.results,
-            1,
-            not self.terms.options.no_sowkey,
-            self.terms.options.timestamp,
-            self._documents,
-            self.terms.options.select,
-            apart=True,
-        )
+        self._left_frames = self._new_left_frames()
         names = {entry.name for entries in self._scanned for entry in entries if entry is not None}
         topics = states.names.matching(
             before.topic, connection.message_type, regex_allowed=not before.options.non_regex_topic
@@ -486,7 +516,7 @@ class SowQuery:
         key = row.key or str(row.txid).encode()
         self._frames.add(key, row.correlation_id, row.timestamp_ns, row.deliver_at_ns, row.payload)
 
-    def _send_rows(self, ordering: Ordering, until_ns: int) -> int:
+    def _send_rows(self, ordering: SortedRows, until_ns: int) -> int:
         """Send sorted rows."""
         while True:
             rows = ordering.take(ROWS_PER_STEP, LOG_BYTES_PER_STEP)
@@ -519,18 +549,24 @@ class SowQuery:
             return
         if "completed" in wanted_acks(self._header):
             self._acknowledge("completed")
-        queues = self._queues
+        topic_matches, matches = self._counts()
         tell_counts(
             connection,
             self._worker,
             self._header,
             connection.acknowledge_in_result,
             **self._ids,
-            topic_matches=sum(scan.compared for scan in self._done) + (queues.compared if queues else 0),
-            matches=sum(scan.matched for scan in self._done)
-            + (sum(search.matched for search in queues.done) if queues else 0),
+            topic_matches=topic_matches,
+            matches=matches,
             records_returned=frames.returned,
         )
+
+    def _counts(self) -> tuple[int, int]:
+        """How many records there are, and how many of them match."""
+        queues = self._queues
+        compared = sum(scan.compared for scan in self._done) + (queues.compared if queues else 0)
+        matched = sum(scan.matched for scan in self._done)
+        return compared, matched + (sum(search.matched for search in queues.done) if queues else 0)
 
     @property
     def _ids(self) -> Header:
@@ -549,8 +585,8 @@ class SowQuery:
         sub_id: str | None = None,
         past: MomentSearch | None = None,
     ) -> None:
-        """Send the result for the snapshot at a transaction id, as part of a command; see `begin`. The connection's result
-        has begun; the caller ends it. Raises CommandFailure.
+        """Send the result for the snapshot at a transaction id, as part of a command; see `begin`. The connection's
+        result has begun; the caller ends it. Raises CommandFailure.
         """
         connection, scans = self._connection, self._worker.scans
         name = self._query_id or sub_id or ""

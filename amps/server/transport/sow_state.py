@@ -127,6 +127,19 @@ class SowStates:
             found = self._readers[number] = self._open(self._topics[number])
         return found
 
+    def logical_topics(self, number: int) -> list[str]:
+        """The names of the logical topics of a topic with `Pattern`, by their numbers in slots. Raises OSError,
+        ValueError.
+        """
+        known = self._logical.get(number)
+        if known is None:
+            known = self._logical[number] = LogicalNames(
+                logical_names_path(self._topics[number], self._runtime)
+            )
+        else:
+            known.read()
+        return known.names
+
     def _open(self, topic: SowTopicConfig) -> StateReader:
         with self._runtime.sow_keys_path(topic.number).open("rb") as file:
             keys = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
@@ -142,21 +155,14 @@ class SowStates:
         self._running += 1
         return Snapshot(self.floor, self._core.view.next_txid, self._snapshot_ended)
 
+    def snapshot_at(self, txid: int) -> Snapshot:
+        """Begin a snapshot at a transaction id that is held already."""
+        self._running += 1
+        return Snapshot(self.floor, txid, self._snapshot_ended)
+
     def _snapshot_ended(self) -> None:
         self._running -= 1
         self._used = True
-
-    def logical_names(self, number: int) -> list[str]:
-        """The names of the logical topics of a topic with `Pattern`, by their numbers in slots. Raises OSError, ValueError.
-        """
-        found = self._logical.get(number)
-        if found is None:
-            found = self._logical[number] = LogicalNames(
-                logical_names_path(self._topics[number], self._runtime)
-            )
-        else:
-            found.read()
-        return found.names
 
     def release_journals(self, now_s: float) -> None:
         """Close the journals that are about to be removed, and all of them when no value was read for IDLE_S: a journal

@@ -22,10 +22,10 @@ A topic that stands for queues makes the subscription one to these queues, unles
 is announced to the core, whose answer contains how many messages may be unacknowledged. With a bookmark, the
 subscription is to the underlying topics of the queues. A query that comes with the subscription is answered first, and
 returns the messages waiting before the subscription is given any; then the subscription begins as any other (§22,
-D-18). Pages (`top_n`, `skip_n`) apply to the query only.
+D-18). Pages (`top_n`, `skip_n`) of queues apply to the query only; those of a SOW topic are in page_queries.py.
 
-Any other query that comes with a subscription is answered for the transaction id at which the subscription is entered in
-the live feed, so that each change is either in the result or delivered after it (sow_queries.py). The subscription's
+Any other query that comes with a subscription is answered for the transaction id at which the subscription is entered
+in the live feed, so that each change is either in the result or delivered after it (sow_queries.py). The subscription's
 messages are held until the result is complete. A replacement asks again: it returns the records that the subscription
 did not cover before.
 """
@@ -64,6 +64,13 @@ from amps.server.transport.options import (
     option_text,
     parse_options,
     tokenize,
+)
+from amps.server.transport.page_queries import (
+    PageQuery,
+    carry_out_page,
+    check_page,
+    check_replacement,
+    terms_given,
 )
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
@@ -108,6 +115,8 @@ class Subscribing:
             return
         wanted = wanted_acks(header)
         subscription, start = self._checked_subscription(header, command, options, text, wanted)
+        subscription.result_terms = terms_given(header, text)
+        check_replacement(connection.subscriptions.get(subscription.sub_id), subscription)
         query: QueueQuery | SowQuery | None = None
         if command.startswith("sow_and"):
             subscription.queried = True
@@ -116,13 +125,15 @@ class Subscribing:
                 query = make_query(connection, worker, header, subscription.queues, options)
             else:
                 terms = terms_of(connection, worker, header, topics, subscription.queues, options)
-                if terms.skip or "skip_n" in tokenize(text, command):
-                    raise not_supported_yet("paginated subscriptions")
-                query = SowQuery(connection, worker, header, terms)
+                check_page(subscription, terms, header)
+                make = PageQuery if subscription.is_paginated else SowQuery
+                query = make(connection, worker, header, terms)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
         carried_out = Command(connection, worker, header)
-        if isinstance(query, SowQuery):
+        if isinstance(query, PageQuery):
+            carried_out.run(self._carry_out_page(carried_out, subscription, query))
+        elif isinstance(query, SowQuery):
             carried_out.run(self._carry_out_with_state(carried_out, subscription, start, query))
         else:
             carried_out.run(self._carry_out(carried_out, wanted, subscription, start, query))
@@ -181,11 +192,15 @@ class Subscribing:
         if subscription.options.oof and not subscription.filter.deterministic:
             raise CommandFailure("bad filter", "with oof, it may not depend on the time of its evaluation")
 
+    async def _carry_out_page(self, command: Command, subscription: Subscription, query: PageQuery) -> None:
+        await self._compile_filter(command, subscription)
+        await carry_out_page(command, self._worker, self._connection, subscription, query)
+        self._log(command.header, subscription)
+
     async def _carry_out_with_state(
         self, command: Command, subscription: Subscription, start: BookmarkRange | None, query: SowQuery
     ) -> None:
-        """Make the subscription, and answer the query for the moment at which it begins. Its messages follow the result.
-        """
+        """Make the subscription, and answer the query for the moment at which it begins. Its messages follow."""
         connection, worker = self._connection, self._worker
         feeds = worker.feeds
         await self._compile_filter(command, subscription)
@@ -416,8 +431,8 @@ class Subscribing:
         completes: bool,
         snapshot: Snapshot | None,
     ) -> Replay | None:
-        """Enter the subscription at this point of the order of the instance, and set a snapshot to it. Return a replay to
-        be started, or None. Raises CommandFailure, LogDamaged.
+        """Enter the subscription at this point of the order of the instance, and set a snapshot to it. Return a replay
+        to be started, or None. Raises CommandFailure, LogDamaged.
         """
 
         def at(enter: Callable[..., int], *arguments: object) -> Callable[[Callable[..., None]], None]:

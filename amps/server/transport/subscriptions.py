@@ -72,15 +72,20 @@ class SubscriptionSet:
         self._patterns = PatternIndex()
         self._matched: dict[int, list[Pattern]] = {}  # by topic number, as of the topic's last update
         self._routes: dict[int, TopicRoutes] = {}  # by topic number, if the topic has subscriptions
+        self._paginated: set[Subscription] = set()  # which are on no routes (pages.py)
 
     def __bool__(self) -> bool:
-        return bool(self._patterns or self._literal)
+        return bool(self._patterns or self._literal or self.group.is_followed)
 
     def add(self, subscription: Subscription) -> None:
         """Add a subscription, which gets the messages that the tailer meets from now on."""
-        member = subscription.membership = Membership(subscription, subscription.topic)
         if self._holds is not None and subscription.options.conflating is not None:
             subscription.conflation = self._make_conflation(subscription, self._holds)
+        if subscription.page is not None:
+            self._paginated.add(subscription)
+            subscription.page.open(subscription)
+            return
+        member = subscription.membership = Membership(subscription, subscription.topic)
         if subscription.predicate is not None:
             self.group.changed()
             self._patterns.add(member, subscription.predicate, self.group.generation)
@@ -96,6 +101,11 @@ class SubscriptionSet:
 
     def remove(self, subscription: Subscription) -> None:
         """Remove a subscription, which gets no more messages from here."""
+        if subscription in self._paginated and subscription.page is not None:
+            self._paginated.remove(subscription)
+            subscription.conflation = None
+            subscription.page.close()
+            return
         member = subscription.membership
         if member is None:
             return
