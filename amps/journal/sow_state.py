@@ -333,8 +333,9 @@ class _Reading:
                 f"the message {moment.text} is not in the journals of {self._place}: was its journal removed, or "
                 "archived elsewhere?"
             )
-        begins = bool(self._begin_txid or (self._headers and self._headers[0].start_position))
-        if begins and (not self._fold.last_txid or self._fold.last_txid + 1 < self._begin_txid):
+        first = self._headers[0] if self._headers else None
+        is_whole = first is not None and first.start_position == 0 and self._begin_txid <= first.first_txid
+        if not is_whole and (not self._fold.last_txid or self._fold.last_txid + 1 < self._begin_txid):
             raise StateUnknown(
                 f"{moment.text} is too far back: the state of topic {self._names[0]!r} is known from the first record "
                 f"of journal {self._headers[0].number if self._headers else 0} on, at the earliest"

@@ -15,12 +15,12 @@ from click.testing import CliRunner, Result
 from amps.cli.utilities.sow_dump import main, moment_of
 from amps.journal.kinds import kind_of
 from amps.journal.sow_state import Moment, StateUnknown, each_value, read_state
-from amps.journal.value_file import LogPlace
+from amps.journal.value_file import LogPlace, write_begin
 from tests.support.managed import ask
 from tests.support.peer import RawClient
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, wait_until
-from tests.support.sow import bodies, options, publish, rows, topic_xml
+from tests.support.sow import bodies, failure, options, publish, rows, topic_xml
 
 TOPICS = ("kept", "plain")
 FILLING = b"x" * 100_000
@@ -167,6 +167,29 @@ def test_the_state_as_of_a_message_and_a_time(server: ServerProcess, client: Raw
     assert ran.exit_code == 1
     assert "too far back" in ran.stderr
     assert from_files(server, "kept") == [{"id": 1, "v": 2}, {"id": 2}, {"id": 3}]
+
+
+def test_a_start_keeps_to_the_noted_beginning(server: ServerProcess, client: RawClient, peers: Peers) -> None:
+    """A server that died while it carried values over may have lost older values, although their journals are there."""
+    publish(client, "kept", {"id": 1})
+    moment = pause()
+    publish(client, "kept", {"id": 1, "v": 2})
+    client.publish_persisted("filling", [b"{}"], time.time_ns())
+    assert bodies(client, "kept", bm=moment) == [{"id": 1}]
+    (txid,) = read_state(None, None, file_of(server, "kept")).txids
+    server.kill_all()
+    with file_of(server, "kept").open("r+b") as file:
+        write_begin(file.fileno(), int(txid) + 1)
+    server.start()
+    client = peers.logged_on(server)
+    assert failure(client, c="sow", t="kept", bm=moment)
+    later = pause()
+    publish(client, "kept", {"id": 1, "v": 3})
+    assert bodies(client, "kept", bm=later) == [{"id": 1, "v": 2}]
+    sync(client)
+    assert from_files(server, "kept", moment_of(later)) == [{"id": 1, "v": 2}]
+    with pytest.raises(StateUnknown, match="too far back"):
+        from_files(server, "kept", moment_of(moment))
 
 
 def test_logical_topics(server: ServerProcess, client: RawClient) -> None:

@@ -75,13 +75,12 @@ cdef struct SlabEnd:
     uint64_t bytes_dead
 
 
-# 40 bytes. The newest record of a key.
+# 32 bytes. The newest record of a key.
 cdef struct StateEntry:
     uint64_t key                   # 0 = unused
     uint64_t txid
     uint64_t place
     uint32_t topic
-    uint32_t length
     uint16_t removed
     uint16_t dead                  # of a value file: the record was dead when it was read
 
@@ -160,7 +159,6 @@ cdef class StateFold:
         entry.txid = record.txid
         entry.place = place
         entry.topic = topic
-        entry.length = record.length
         entry.removed = removed
         entry.dead = dead
         return 0

@@ -124,8 +124,13 @@ class CoreStates:
         self._recorded = [False] * len(config.sow_topics)
         if config.transaction_log is not None:
             matcher = TopicMatcher(config)
+            # The logical topics of a Pattern are not known yet: any of them may be recorded.
+            types = {entry.message_type for entry in config.transaction_log.topics}
             self._recorded = [
-                matcher.is_logged(topic.name, topic.message_type) for topic in config.sow_topics
+                matcher.is_logged(topic.name, topic.message_type)
+                if topic.pattern is None
+                else topic.message_type in types
+                for topic in config.sow_topics
             ]
         self._topics = [self._make(topic) for topic in config.sow_topics]
         self._with_chains = [topic for topic in self._topics if topic.chains is not None]
