@@ -58,7 +58,14 @@ HOT = {
 SHARED_UTILITY = "amps._core._cython"
 
 # The declarations of shared memory and records. Modules built from different versions of them refuse to run together.
-LAYOUTS = ["shm/memory.pxd", "journal/record.pxd", "journal/queue_records.pxd", "journal/index.pxd", "queues/slots.pxd", "sow/slots.pxd"]
+LAYOUTS = [
+    "shm/memory.pxd",
+    "journal/record.pxd",
+    "journal/queue_records.pxd",
+    "journal/index.pxd",
+    "queues/slots.pxd",
+    "sow/slots.pxd",
+]
 LAYOUT_MARK = CORE / "shm" / "layout_mark.h"
 
 # The kind of the last build. All modules depend on this file, so that a build of another kind rebuilds them.

@@ -1,7 +1,7 @@
 """The configuration of an embedded server: made from arguments, or given as text, file or element."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -16,10 +16,19 @@ Queues = Iterable[str] | Mapping[str, Mapping[str, object]]
 """Names of queues, or names with elements of their configuration, such as {"work": {"LeasePeriod": "2s"}}."""
 
 
-def configuration_text(*, topics: Topics, queues: Queues, extra_config: str) -> str:
-    """Return a configuration with one transport for all message types. `${PORT}` in it is the port."""
+SowTopics = Mapping[str, str | Sequence[str] | Mapping[str, object]]
+"""Names of SOW topics with a key field, a list of them, or elements of their configuration, such as
+{"orders": {"Key": "/id", "Expiration": "30s"}}. An element with a list of values is repeated."""
+
+
+def configuration_text(*, topics: Topics, sow: SowTopics, queues: Queues, extra_config: str) -> str:
+    """Return a configuration with one transport for all message types. `${PORT}` in it is the port. Raises TypeError,
+    ValueError for wrong arguments.
+    """
     if isinstance(topics, str) or isinstance(queues, str):
         raise TypeError("topics and queues are lists of names, not one name")
+    if not isinstance(sow, Mapping):
+        raise TypeError(f"sow has the keys of each topic, such as {{'orders': '/id'}}: {sow!r}")
     recorded = "".join(
         f"    <Topic><Name>{escape(name)}</Name><MessageType>{escape(message_type)}</MessageType></Topic>\n"
         for topic in topics
@@ -37,9 +46,11 @@ def configuration_text(*, topics: Topics, queues: Queues, extra_config: str) -> 
         else ""
     )
     elements = queues if isinstance(queues, Mapping) else {name: {} for name in queues}
-    defined = "".join(_queue(name, given) for name, given in elements.items())
-    if defined and not recorded:
+    if elements and not recorded:
         raise ValueError("queues need recorded topics: a queue refers to messages of the transaction log")
+    # A SOW topic stands before the queues: a queue may deliver its messages.
+    defined = "".join(_sow_topic(name, given) for name, given in sow.items())
+    defined += "".join(_queue(name, given) for name, given in elements.items())
     return (
         "<AMPSConfig>\n  <Name>AMPS-Embedded</Name>\n  <Transports>\n    <Transport>\n      <Name>any-tcp</Name>\n"
         "      <Type>tcp</Type>\n      <InetAddr>127.0.0.1:${PORT}</InetAddr>\n      <Protocol>amps</Protocol>\n"
@@ -56,9 +67,24 @@ def _queue(name: str, elements: Mapping[str, object]) -> str:
         raise TypeError(
             f"the elements of the queue {name!r} are a mapping, such as {{'LeasePeriod': '2s'}}: {elements!r}"
         )
-    given = {"Name": name, "MessageType": "json", **elements}
-    inner = "".join(f"<{tag}>{escape(str(value))}</{tag}>" for tag, value in given.items())
-    return f"<Queue>{inner}</Queue>"
+    return _definition("Queue", {"Name": name, "MessageType": "json", **elements})
+
+
+def _sow_topic(name: str, given: str | Sequence[str] | Mapping[str, object]) -> str:
+    elements = given if isinstance(given, Mapping) else {"Key": given}
+    if elements.get("Durability", elements.get("Duration")) != "transient":
+        elements = {"FileName": "./sow/%n.sow", **elements}
+    return _definition("Topic", {"Name": name, "MessageType": "json", **elements})
+
+
+def _definition(kind: str, elements: Mapping[str, object]) -> str:
+    """An element of `SOW`. A list of values stands for several elements of one name."""
+    inner = "".join(
+        f"<{tag}>{escape(str(value))}</{tag}>"
+        for tag, given in elements.items()
+        for value in (given if isinstance(given, list | tuple) else [given])
+    )
+    return f"<{kind}>{inner}</{kind}>"
 
 
 def as_text(configuration: Any) -> str:

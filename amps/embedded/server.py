@@ -20,9 +20,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
-from amps.embedded.configuration import Queues, Topics, as_text, configuration_text
+from amps.embedded.configuration import Queues, SowTopics, Topics, as_text, configuration_text
 from amps.embedded.launching import Launched, launch
 from amps.embedded.manual_clock import ADVANCE_S_MAX, ClockConnection, check_limit, read_offset_ns
 from amps.embedded.ports import ReservedPort
@@ -59,6 +60,9 @@ class Server:
       of the program remove; a directory that is given is kept, and the next server continues with its data.
     - topics: topics that the transaction log records: names, regular expressions, or (name, message type). By default,
       all topics. An empty list means no transaction log: nothing is recorded, and bookmarks are not available.
+    - sow: topics that remember the last message of every key: `{"orders": "/id", "fills": ["/desk", "/id"]}`, or names
+      with elements, `{"orders": {"Key": "/id", "Expiration": "30s"}}`. The message type is json unless the element
+      MessageType says otherwise.
     - queues: names of message queues, or names with elements, `{"work": {"LeasePeriod": "2s"}}`. The message type is
       json unless the element MessageType says otherwise.
     - extra_config: further elements of the configuration, as XML.
@@ -77,16 +81,17 @@ class Server:
         *,
         directory: str | os.PathLike[str] | None = None,
         topics: Topics = (".*",),
+        sow: SowTopics = MappingProxyType({}),
         queues: Queues = (),
         extra_config: str = "",
         configuration: Any = None,
         clock: Literal["system", "manual"] = "system",
     ) -> None:
         if configuration is None:
-            self._config = configuration_text(topics=topics, queues=queues, extra_config=extra_config)
+            self._config = configuration_text(topics=topics, sow=sow, queues=queues, extra_config=extra_config)
         else:
-            if queues or extra_config:
-                raise ValueError("configuration is the whole configuration: put queues and extra_config into it")
+            if sow or queues or extra_config:
+                raise ValueError("configuration is the whole configuration: put sow, queues and extra_config into it")
             self._config = as_text(configuration)
         if clock not in ("system", "manual"):
             raise ValueError(f'clock is "system" or "manual", not {clock!r}')

@@ -74,6 +74,10 @@ class Disk:
             Disk.check(self, path.parent)  # not self.check, so that subclasses that watch calls see one call
         return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
+    def open_mapped(self, path: Path, flags: int) -> int:
+        """Open a file whose contents are changed through mapped memory, beside calls; `sync` makes them durable."""
+        return self.open(path, flags)
+
     def close(self, descriptor: int) -> None:
         """Close a file without a sync."""
         os.close(descriptor)

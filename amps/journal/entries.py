@@ -30,6 +30,7 @@ KIND_NAMES = {
     6: "ownership_transfer",
     7: "checkpoint",
     8: "noop",
+    9: "sow_expiry",
     20: "transaction_refused",
 }
 

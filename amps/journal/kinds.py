@@ -28,6 +28,7 @@ KINDS: Mapping[bytes, str] = {
     b"AMPSOQAK": "queues.ack",
     b"AMPSOQCA": "queue.cache",
     b"AMPSODUR": "durable",
+    b"AMPSOSOW": "sow",
 }
 _WITHOUT_VERSION = frozenset({"durable"})
 

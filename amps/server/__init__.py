@@ -27,7 +27,7 @@ Top level
     Supervisor     `supervisor`, `children`, `instance_listeners`, `signals`, `service_manager`, `outage`, `stopping`
                    (the core uses its exit status, too)
     Made before    `runtime` has all shared objects. Their words are described in `health`, `memory_use`,
-    the fork       `action_progress`, `queue_statistics` and `write_statistics`
+    the fork       `action_progress`, `queue_statistics`, `sow_statistics` and `write_statistics`
     Processes      used by two or more of core, transports and services: `records` (control records in the rings),
                    `topics`, `evaluation_contexts`, `request_answers`, `security`, `remedies`, `repeats`
 

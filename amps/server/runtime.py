@@ -27,6 +27,7 @@ from amps.server.health import DiskActivity
 from amps.server.memory_use import MemoryUse
 from amps.server.queue_statistics import QueueStatistics
 from amps.server.replication_statistics import ReplicationStatistics
+from amps.server.sow_statistics import SowStatistics
 from amps.server.write_statistics import WriteStatistics
 
 RING_BYTES = 8 << 20
@@ -132,6 +133,7 @@ class Runtime:
     with a place on the control page and two rings of its own: the workers, then, if there is one, the services process,
     then the replication process. `queues` is the number of queues, `pools` that of memory pools for slow clients.
     `destinations`: of each destination of replication, whether it is sync. `clock` is the time of the instance.
+    `sow_topics` is the number of SOW topics.
     """
 
     clock: Clock = SYSTEM
@@ -145,6 +147,7 @@ class Runtime:
         clock: Clock = SYSTEM,
         replication: bool = False,
         destinations: Sequence[bool] = (),
+        sow_topics: int = 0,
     ) -> None:
         transports = workers + services + replication
         self.replication_index = workers + services if replication else None
@@ -157,6 +160,7 @@ class Runtime:
         self.disk_activity = DiskActivity()
         self.write_statistics = WriteStatistics()
         self.queue_statistics = QueueStatistics(workers, queues)
+        self.sow_statistics = SowStatistics(workers, sow_topics)
         self.replication_statistics = ReplicationStatistics(len(self._destinations))
         self.memory_use = MemoryUse(workers, pools)
         self.began_ns = clock.time_ns()
@@ -190,6 +194,7 @@ class Runtime:
         self.disk_activity.reset()
         self.write_statistics.reset()
         self.queue_statistics.reset()
+        self.sow_statistics.reset()
         self.replication_statistics.reset()
         self.memory_use.reset()
         self.began_ns = self.clock.time_ns()

@@ -109,6 +109,7 @@ class Supervisor:
             clock,
             self._config.replicates,
             [destination.is_sync for destination in self._config.destinations],
+            len(self._config.sow_topics),
         )
         self._log_sender, self._log_receiver = open_log_channel()
         self._minimum_level = minimum_level(self._config.logging)

@@ -106,8 +106,8 @@ def read_options(given: Mapping[str, str], may_be_stream: bool = False) -> ReadO
         selection = replace(selection, topic_tests=(NameTest("option", (topic,)),))
     task_bytes = _task_bytes(options.get("split_bytes"))
     return ReadOptions(
-        path=_directory(options["path"], "path"),
-        archive=_directory(options["archive"], "archive") if options.get("archive") else None,
+        path=file_path(options["path"], "path"),
+        archive=file_path(options["archive"], "archive") if options.get("archive") else None,
         instance=options.get("instance") or None,
         selection=selection,
         first_message=first_message,
@@ -117,7 +117,7 @@ def read_options(given: Mapping[str, str], may_be_stream: bool = False) -> ReadO
         pushdown=pushdown == "true",
         split_bytes=task_bytes or SPLIT_BYTES,
         task_bytes=task_bytes,
-        report=_directory(options["report"], "report") if options.get("report") else None,
+        report=file_path(options["report"], "report") if options.get("report") else None,
     )
 
 
@@ -139,7 +139,8 @@ def check_topic(topic: str) -> None:
         raise ValueError(f"the option 'topic' is no valid expression: {error}") from None
 
 
-def _directory(value: str, option: str) -> Path:
+def file_path(value: str, option: str) -> Path:
+    """Return the absolute path that an option names, a path or a `file:` URI. Raises ValueError."""
     if value.startswith("file:"):
         parts = urlsplit(value)
         if parts.netloc not in ("", "localhost"):

@@ -43,6 +43,9 @@ ARROW_TYPES: Mapping[str, pyarrow.DataType] = {
     "kind": pyarrow.string(),
     "expiration": pyarrow.timestamp("us", tz="UTC"),
     "payload": pyarrow.binary(),
+    "sow_key": pyarrow.string(),
+    "txid": pyarrow.int64(),
+    "correlation_id": pyarrow.string(),
 }
 BATCH_BYTES_MAX = 2 << 20
 """Limit of a batch that is sent to Spark: more than a few MiB is slower, because it exceeds the caches."""
@@ -122,7 +125,7 @@ class SplitReader:
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows, in the order of the log. Raises LogDamaged, OSError."""
-        _spare_the_collector()
+        spare_the_collector()
         try:
             self._open()
         except LogUnreadable:
@@ -211,24 +214,8 @@ class SplitReader:
         warnings.warn(f"{damage}; {size} bytes are skipped", RuntimeWarning, stacklevel=2)
 
     def _batch(self) -> pyarrow.RecordBatch:
-        data = self._fields.take() if self._fields is not None else None
-        rows, buffers = self._rows.take()
-        self.statistics.rows += rows
-        arrays: list[Any] = []
-        for name in self._request.columns:
-            if name == DATA_COLUMN:
-                arrays.append(data)
-                continue
-            validity, offsets, values = buffers[name]
-            parts = [validity, values] if offsets is None else [validity, offsets, values]
-            arrays.append(
-                pyarrow.Array.from_buffers(
-                    ARROW_TYPES[name],
-                    rows,
-                    [None if part is None else pyarrow.py_buffer(part) for part in parts],
-                )
-            )
-        return pyarrow.RecordBatch.from_arrays(arrays, names=list(self._request.columns))
+        self.statistics.rows += self._rows.rows
+        return batch_of(self._request.columns, self._rows, self._fields)
 
     def _tell(self) -> None:
         """Complete the statistics, and write a report if one is requested. Raises OSError."""
@@ -243,8 +230,31 @@ class SplitReader:
             write_report(self._request.report, f"{self._split.number:010d}", statistics)
 
 
+def batch_of(
+    columns: tuple[str, ...], records: RecordRows, fields: PayloadFields | None
+) -> pyarrow.RecordBatch:
+    """Take the rows that were read, as a batch of these columns."""
+    data = fields.take() if fields is not None else None
+    rows, buffers = records.take()
+    arrays: list[Any] = []
+    for name in columns:
+        if name == DATA_COLUMN:
+            arrays.append(data)
+            continue
+        validity, offsets, values = buffers[name]
+        parts = [validity, values] if offsets is None else [validity, offsets, values]
+        arrays.append(
+            pyarrow.Array.from_buffers(
+                ARROW_TYPES[name],
+                rows,
+                [None if part is None else pyarrow.py_buffer(part) for part in parts],
+            )
+        )
+    return pyarrow.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
 @functools.cache
-def _spare_the_collector() -> None:
+def spare_the_collector() -> None:
     """Exclude the existing objects of the process from garbage collection; called before its first read.
 
     Spark's workers collect garbage after every task. With all imported modules this takes up to 100 ms, as long

@@ -43,6 +43,7 @@ from amps.spark.planning import Split, make_plan
 from amps.spark.pushdown import push
 from amps.spark.reading import DATA_COLUMN, Request, SplitReader, skipped_in_planning
 from amps.spark.selection import Selection
+from amps.spark.sow_options import reads_state, sow_options
 from amps.spark.task_sizes import task_bytes
 
 if TYPE_CHECKING:
@@ -61,11 +62,21 @@ SCHEMA: Mapping[str, DataType] = {
     "expiration": TimestampType(),
     "payload": BinaryType(),
 }
+SOW_SCHEMA: Mapping[str, DataType] = {
+    "sow_key": StringType(),
+    "txid": LongType(),
+    **{name: SCHEMA[name] for name in ("timestamp", "bookmark", "publisher", "sequence", "topic", "message_type")},
+    "expiration": TimestampType(),
+    "correlation_id": StringType(),
+    "payload": BinaryType(),
+}
+"""The columns of the state of a SOW topic."""
 
 
 class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
-    """Format "amps": reading journals (options: `amps.spark.options`), following a log (`amps.spark.streaming_options`)
-    and publishing (`amps.spark.writing_options`).
+    """Format "amps": reading journals (options: `amps.spark.options`) and the state of SOW topics
+    (`amps.spark.sow_options`), following a log (`amps.spark.streaming_options`), and publishing
+    (`amps.spark.writing_options`).
     """
 
     @classmethod
@@ -76,7 +87,9 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
     def schema(self) -> StructType:
         """Return the columns of a read, batch or stream: Spark does not tell which. Raises ValueError."""
         ddl: str | None
-        if ONLY_OF_STREAMS.isdisjoint(name.lower() for name in self.options):
+        if reads_state(self.options):
+            ddl = sow_options(self.options).schema
+        elif ONLY_OF_STREAMS.isdisjoint(name.lower() for name in self.options):
             ddl = read_options(self.options, may_be_stream=True).schema
         else:
             from amps.spark.streaming_options import stream_options
@@ -86,6 +99,14 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of these columns. Raises ValueError."""
+        if reads_state(self.options):
+            from amps.spark.sow_reading import SowReader
+
+            of_state = sow_options(self.options)
+            if of_state.schema is None:
+                of_state = replace(of_state, schema=_fields_in(schema))
+            self._check(schema, of_state.schema)
+            return SowReader(of_state, tuple(schema.fieldNames()))
         options = read_options(self.options)
         if options.schema is None:
             options = replace(options, schema=_fields_in(schema))
@@ -112,10 +133,9 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
             if field.dataType != types[field.name]:
                 raise ValueError(f"the column {field.name!r} is {types[field.name].simpleString()}")
 
-    @staticmethod
-    def _types(ddl: str | None) -> dict[str, DataType]:
+    def _types(self, ddl: str | None) -> dict[str, DataType]:
         """Return the types of the columns; `ddl` is the type of the column `data`, None without this column."""
-        types = dict(SCHEMA)
+        types = dict(SOW_SCHEMA if reads_state(self.options) else SCHEMA)
         if ddl is not None:
             types[DATA_COLUMN] = spark_type(parse_ddl(ddl))
         return types

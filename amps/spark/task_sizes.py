@@ -18,15 +18,19 @@ TASK_BYTES_MIN = 128 << 20
 TASK_BYTES_MAX = 512 << 20
 
 
-def tell_parallelism(environment: MutableMapping[str, str], parallelism: int) -> None:
+def tell_parallelism(environment: MutableMapping[str, str], count: int) -> None:
     """Set the environment variable that planning reads, unless it is already set."""
-    environment.setdefault(PARALLELISM, str(parallelism))
+    environment.setdefault(PARALLELISM, str(count))
+
+
+def parallelism(environment: Mapping[str, str]) -> int:
+    """Return how many tasks run at the same time, as far as that is known; at least 1."""
+    told = environment.get(PARALLELISM, "")
+    known = told.isascii() and told.isdigit() and len(told) <= PARALLELISM_DIGITS_MAX
+    return max(int(told) if known else PARALLELISM_ASSUMED, 1)
 
 
 def task_bytes(total: int, environment: Mapping[str, str] = os.environ) -> int:
     """Return the approximate number of bytes per task, for a read of `total` bytes."""
-    told = environment.get(PARALLELISM, "")
-    known = told.isascii() and told.isdigit() and len(told) <= PARALLELISM_DIGITS_MAX
-    parallelism = int(told) if known else PARALLELISM_ASSUMED
-    share = total // (TASKS_PER_CORE * max(parallelism, 1))
+    share = total // (TASKS_PER_CORE * parallelism(environment))
     return min(max(share, TASK_BYTES_MIN), TASK_BYTES_MAX)

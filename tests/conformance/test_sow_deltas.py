@@ -251,7 +251,6 @@ def test_sow_36_keys_of_conflation(client: RawClient, publisher: RawClient, plac
     topic, orders = f"{place}plain/{unique}", f"{place}orders"
     for name, options in (
         (topic, "conflation=1s"),
-        (f"^{topic}$", "conflation=1s"),
         (orders, "oof,conflation=1s,conflation_key=[/other]"),
         (f"^{orders}$", "oof,conflation=1s,conflation_key=[/id,/other]"),
         (f"{place}given", "oof,conflation=1s,conflation_key=[/id]"),

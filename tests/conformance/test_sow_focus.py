@@ -6,13 +6,14 @@ first are in journals, values of the second in the value file.
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.peer import RawClient
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess
-from tests.support.sow_topics import Record, focus_server, seen
+from tests.support.server import ServerProcess, StartServer
+from tests.support.sow_topics import Record, focus_server, seen, sow_topic_xml, sow_xml
 
 
 @pytest.fixture(scope="module")
@@ -331,3 +332,84 @@ def test_sow_39_rows_of_queries(client: RawClient, record: Record, orders: str) 
     assert seen(client.receive()) == ("p", {"n": {"a": 3}})
     record.publish(a=0, n={"a": 4, "b": 2})
     assert seen(client.receive()) == ("oof", {"n": {"a": 4}})
+
+
+# --- other kinds of topics ----------------------------------------------------------------------------------------
+
+
+def test_sow_70_no_oof_on_queues(client: RawClient, publisher: RawClient, unique: str) -> None:
+    """sow.md §25 70, D9: the option is accepted and ignored, though the underlying topic has state."""
+    client.subscribe("jobs", "s", o="oof,max_backlog=10", f="/a > 10")
+    record = Record(publisher, "worked", unique)
+    first = record.publish(a=20)
+    record.publish(a=5)
+    last = record.publish(a=30)
+    assert [seen(message) for message in client.receive_many(2)] == [("p", first), ("p", last)]
+    client.expect_silence()
+
+
+def test_sow_59_logical_topics_have_their_own_focus(client: RawClient, publisher: RawClient, unique: str) -> None:
+    """sow.md §7, §13: equal keys in two logical topics are two records, also when they expire."""
+    names = [f"/logical/{unique}/{letter}" for letter in "ab"]
+    client.subscribe(f"^/logical/{unique}", "all", o="oof")
+    client.subscribe(names[0], "one", f="/a > 10", o="oof")
+    first, second = (Record(publisher, name, "1") for name in names)
+    second.publish(a=30)
+    first.publish(a=20)
+    first.publish(a=5)
+    messages = client.receive_many(6)
+    assert [(m.command, m["t"], m.subscriptions, m.reason) for m in messages[:4]] == [
+        ("p", names[1], {"all"}, ""),
+        ("p", names[0], {"all", "one"}, ""),
+        ("p", names[0], {"all"}, ""),
+        ("oof", names[0], {"one"}, "match"),
+    ]
+    assert sorted((m.command, m["t"], m["k"], m.reason) for m in messages[4:]) == [
+        ("oof", names[0], messages[1]["k"], "expired"),
+        ("oof", names[1], messages[0]["k"], "expired"),
+    ]
+    client.expect_silence()
+
+
+# --- changes of subscriptions -------------------------------------------------------------------------------------
+
+
+def test_sow_1_2_options_hold_from_the_replacement_on(client: RawClient, record: Record, orders: str) -> None:
+    """sow.md §1.2: adding `oof` gives none for earlier changes; a new filter decides about the next change."""
+    client.subscribe(orders, "s", f="/a > 10")
+    record.publish(a=20)
+    record.publish(a=5)
+    client.subscribe(orders, "s", f="/a > 1", o="oof,replace")
+    record.publish(a=6)
+    record.publish(a=0)
+    client.subscribe(orders, "s", f="/a > 1", o="replace,no_sowkey,select=[-/id]")
+    record.publish(a=7)
+    record.publish(a=0)
+    messages = client.receive_many(4)
+    assert [message.command for message in messages] == ["p", "p", "oof", "p"]
+    assert messages[3].body == b'{ "a": 7}'
+    assert "k" not in messages[3]
+    client.expect_silence()
+
+
+def test_sow_13_a_restart_keeps_the_values_before(
+    peers: Peers, start_server: StartServer, tmp_path: Path, unique: str
+) -> None:
+    """sow.md §13: the value before may be from before a restart, from a journal or from a file."""
+    topics = sow_xml(
+        *(
+            sow_topic_xml(name, "/id").replace(
+                "<Durability>transient</Durability>", f"<FileName>{tmp_path / file}</FileName>"
+            )
+            for name, file in (("orders", "one.sow"), ("L/orders", "two.sow"))
+        )
+    )
+    server = start_server(log_topics=("^L/",), instance_xml=topics)
+    for name in ("orders", "L/orders"):
+        Record(peers.logged_on(server), name, unique).publish(a=20)
+    server.restart()
+    client, publisher = peers.logged_on(server), peers.logged_on(server)
+    client.subscribe("orders$", "s", f="/a > 10", o="oof")
+    for name in ("orders", "L/orders"):
+        left = Record(publisher, name, unique).publish(a=5)
+        assert seen(client.receive()) == ("oof", left)

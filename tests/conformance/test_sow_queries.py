@@ -3,10 +3,11 @@
 import json
 import re
 import time
+from typing import Any
 
 import pytest
 
-from tests.support.peer import RawClient, Value
+from tests.support.peer import Message, RawClient, Value
 from tests.support.peers import Peers
 from tests.support.queues import counts, queue_xml, records_of
 from tests.support.server import ServerProcess, StartServer
@@ -136,7 +137,12 @@ def test_sow_rows_carry_their_times(client: RawClient) -> None:
 
 def test_sow_40_orders(client: RawClient) -> None:
     """sow.md §25, 40; D8."""
-    values = [{"id": 1, "p": 1, "v": "10"}, {"id": 2, "p": 3, "v": "9"}, {"id": 3, "p": 1, "v": "10"}, {"id": 4}]
+    values: list[dict[str, Any]] = [
+        {"id": 1, "p": 1, "v": "10"},
+        {"id": 2, "p": 3, "v": "9"},
+        {"id": 3, "p": 1, "v": "10"},
+        {"id": 4},
+    ]
     publish(client, "orders", *values)
 
     def ids(orderby: str, **fields: Value) -> list[int]:
@@ -201,7 +207,8 @@ def test_sow_66_topics_in_the_order_of_the_configuration(start_server: StartServ
     while len(found := rows(client, "^Topic_.*")) < 6 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert [row.topic for row in found] == ["Topic_B"] * 2 + ["Topic_A"] * 2 + ["Topic_Q"] * 2
-    client.send({"c": "sow", "t": "^Topic_.*", "cid": "s", "bs": 10, "a": "stats", "orderby": "/id DESC", "f": "/id > 0"})
+    fields: dict[str, Value] = {"bs": 10, "a": "stats", "orderby": "/id DESC", "f": "/id > 0"}
+    client.send({"c": "sow", "t": "^Topic_.*", "cid": "s", **fields})
     assert [json.loads(row.body)["id"] for row in records_of(client)] == [2, 2, 2, 1, 1, 1]
     assert counts(client, "s", "records_returned") == (6, 6, 6)
     assert bodies(client, "^Topic_(A|B)", f="TOPIC_NAME() = 'Topic_A'", orderby="/id") == [
@@ -264,7 +271,7 @@ def test_sow_results_come_before_all_that_follows(client: RawClient, peers: Peer
     client.send({"c": "p", "t": "orders", "cid": "3", "a": "processed"}, b'{"id":3,"new":true}')
     other = peers.logged_on(server)
     publish(other, "orders", {"id": 1000})
-    came = []
+    came: list[Message] = []
     while not any(m.body == b'{"id":1000}' for m in came) or not any(m.is_ack("processed", "3") for m in came):
         came.append(client.receive())
     begins = [index for index, message in enumerate(came) if message["c"] in ("group_begin", "group_end")]
@@ -272,3 +279,61 @@ def test_sow_results_come_before_all_that_follows(client: RawClient, peers: Peer
     assert begins[0] == 0
     assert {message["c"] for message in came[1 : begins[1]]} == {"sow"}
     assert sum(int(str(message["bs"])) for message in came[1 : begins[1]]) == 500
+
+
+@pytest.mark.parametrize("logged", [[], ["bucket"]], ids=["in the value file", "in the journal"])
+def test_sow_59_many_topics_in_one(start_server: StartServer, peers: Peers, logged: list[str]) -> None:
+    """sow.md §25, 59; §7: queries and deletions of logical topics, as far as conflated topics are not concerned."""
+    server = start_server(
+        **options(
+            topic_xml("/orders/x", "/id", FileName="./sow/x.sow"),
+            topic_xml("bucket", "/id", Pattern="^/orders/"),
+            logged=logged,
+        )
+    )
+    client = peers.logged_on(server)
+    for topic in ("/orders/a", "/orders/b", "/orders/x"):
+        publish(client, topic, {"id": 1, "t": topic}, {"id": 2, "t": topic})
+    for _ in range(2):
+        found = rows(client, "^/orders/", bs=10)
+        assert {row.topic for row in found} == {"/orders/a", "/orders/b", "/orders/x"}
+        assert all(json.loads(row.body)["t"] == row.topic for row in found)
+        assert len({row.header["k"] for row in found}) == len(found) == 6
+        assert [row.topic for row in rows(client, "/orders/a")] == ["/orders/a"] * 2
+        assert {row.topic for row in rows(client, "^/orders/[ax]", f="TOPIC_NAME() = '/orders/a'")} == {"/orders/a"}
+        assert [row.topic for row in rows(client, "^/orders/", orderby="/t DESC", o="top_n=3")] == (
+            ["/orders/x"] * 2 + ["/orders/b"]
+        )
+        assert rows(client, "/orders/new") == []
+        server.restart()
+        client = peers.logged_on(server)
+    key = next(str(row.header["k"]) for row in found if row.body == b'{"id":1,"t":"/orders/b"}')
+    subscriber = peers.logged_on(server)
+    subscriber.send({"c": "sow_and_subscribe", "t": "^/orders/", "cid": "1", "sub_id": "s", "o": "oof", "bs": 10})
+    assert len(records_of(subscriber)) == 6
+    client.send({"c": "sow_delete", "t": "^/orders/", "sow_keys": key, "cid": "d", "a": "stats"})
+    assert counts(client, "d")[2] == 1
+    left = subscriber.receive()
+    assert (left["c"], left["t"], left["k"]) == ("oof", "/orders/b", key)
+    client.send({"c": "sow_delete", "t": "/orders/a", "cid": "e", "a": "stats"}, b'{"id":1}')
+    assert counts(client, "e")[2] == 1
+    assert (left := subscriber.receive())["t"] == "/orders/a"
+    client.send({"c": "sow_delete", "t": "^/orders/", "f": "/id = 1", "cid": "f", "a": "stats"})
+    assert counts(client, "f") == (4, 1, 1)
+    assert subscriber.receive()["t"] == "/orders/x"
+    assert {row.body for row in rows(client, "^/orders/")} == {
+        b'{"id":2,"t":"/orders/a"}', b'{"id":2,"t":"/orders/b"}', b'{"id":2,"t":"/orders/x"}'
+    }  # fmt: skip
+
+
+def test_sow_64_an_index_changes_no_answer(start_server: StartServer, peers: Peers) -> None:
+    """sow.md §25, 64; D21."""
+    index = "<Key>/c</Key>"
+    server = start_server(**options(topic_xml("plain", "/id"), topic_xml("indexed", "/id", HashIndex=index)))
+    client = peers.logged_on(server)
+    values: list[dict[str, Any]] = [{"c": "x"}, {"c": "10"}, {"c": 10}, {"c": 10.0}, {}, {"c": "y", "p": 9}]
+    for topic in ("plain", "indexed"):
+        publish(client, topic, *({"id": number, **value} for number, value in enumerate(values)))
+    for text in ("/c = 'x'", "/c IN ('x','y')", "/c IN ('x','y') AND /p > 5", "/c LIKE 'x'", "/c = 10", "/c = '10'"):
+        found = [sorted(body["id"] for body in bodies(client, topic, f=text)) for topic in ("plain", "indexed")]
+        assert found[0] == found[1] != []

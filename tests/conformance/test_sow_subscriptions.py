@@ -2,12 +2,13 @@
 
 import json
 import threading
+import time
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.support.peer import RawClient
+from tests.support.peer import PeerError, RawClient, Value
 from tests.support.peers import Peers
 from tests.support.queues import records_of
 from tests.support.server import ServerProcess, StartServer
@@ -151,3 +152,68 @@ def test_sow_46_no_change_is_lost_or_comes_twice(server: ServerProcess, peers: P
             assert body["v"] == last.get(body["id"], 0) + 1, (body, last.get(body["id"]))
             last[body["id"]] = body["v"]
         assert last == dict(versions)
+
+
+@pytest.mark.parametrize("killed", ["core", "transports", "all"])
+def test_sow_46_no_acknowledged_change_is_lost_by_a_death(
+    start_server: StartServer, peers: Peers, killed: str
+) -> None:
+    """sow.md §25, 46, §4: processes are killed while results are sent; what was persisted is in the next result, and
+    what comes behind that continues it.
+    """
+    server = start_server(**options(topic_xml("orders", "/id"), logged=["orders"]))
+    publisher = peers.logged_on(server)
+    padding = "x" * 2000
+    versions = dict.fromkeys(range(KEYS), 0)
+    for sequence in range(1, 2000):
+        versions[sequence * 7919 % KEYS] = sequence
+        body = json.dumps({"id": sequence * 7919 % KEYS, "v": sequence, "p": padding}).encode()
+        publisher.send({"c": "p", "t": "orders", "s": sequence}, body)
+    publisher.send({"c": "flush", "cid": "f", "a": "persisted"})
+    publisher.wait_for_ack("persisted", "f")
+    readers = [peers.logged_on(server, receive_buffer_bytes=16 * 1024) for _ in range(3)]
+    for client in readers:
+        client.send({"c": "sow_and_subscribe", "t": "orders", "cid": "1", "sub_id": "s", "bs": 1})
+        assert client.receive()["c"] == "group_begin"
+    before = [server.core_pid(), *server.transport_pids()]
+    if killed == "core":
+        server.kill_core()
+        server.wait_for_new_tree(before)
+    elif killed == "transports":
+        for number in range(2):
+            server.kill_transport(number)
+        server.log.wait_for("01-0001", "transport", count=4)
+    else:
+        server.kill_all()
+        server.start()
+    client = connected(peers, server)
+    client.send({"c": "sow_and_subscribe", "t": "orders", "cid": "1", "sub_id": "s", "bs": 10})
+    found = {body["id"]: body["v"] for body in (json.loads(row.body) for row in records_of(client))}
+    assert found == {key: version for key, version in versions.items() if version}
+    publish(client, "orders", {"id": 3, "v": 9999})
+    assert json.loads(client.receive().body) == {"id": 3, "v": 9999}
+
+
+def connected(peers: Peers, server: ServerProcess) -> RawClient:
+    """A client of a server that may still be starting processes."""
+    deadline_s = time.monotonic() + 20
+    while True:
+        try:
+            return peers.logged_on(server)
+        except (OSError, PeerError):
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.05)
+
+
+def test_sow_keys_limit_the_subscription_too(client: RawClient) -> None:
+    """protocol.md D33."""
+    publish(client, "orders", {"id": 1, "n": 0}, {"id": 2, "n": 0}, {"id": 3, "n": 0})
+    client.send({"c": "sow", "t": "orders", "cid": "q", "bs": 10})
+    keys = {json.loads(row.body)["id"]: str(row.header["k"]) for row in records_of(client)}
+    fields: dict[str, Value] = {"c": "sow_and_subscribe", "t": "orders", "cid": "1", "sub_id": "s", "bs": 10}
+    client.send({**fields, "sow_keys": f"{keys[1]},{keys[3]}, 77", "f": "/n < 5"})
+    assert sorted(json.loads(row.body)["id"] for row in records_of(client)) == [1, 3]
+    publish(client, "orders", {"id": 2, "n": 1}, {"id": 3, "n": 1}, {"id": 1, "n": 9}, {"id": 1, "n": 2})
+    assert [json.loads(message.body)["id"] for message in client.receive_many(2)] == [3, 1]
+    client.expect_silence()

@@ -15,6 +15,7 @@ GUIDE_TO_PORTING = "docs/guide/from-the-documented-api.md"
 GUIDE_TO_DEAD_LETTERS = "docs/guide/dead-letters.md"
 GUIDE_TO_EXACTLY_ONCE = "docs/guide/exactly-once.md"
 GUIDE_TO_REPLAY = "docs/guide/replay-and-backtest.md"
+GUIDE_TO_SOW = "docs/guide/state-of-the-world.md"
 GUIDE_TO_SPARK = "docs/guide/journals-in-spark.md"
 GUIDE_TO_WORK_QUEUES = "docs/guide/work-queue.md"
 TUTORIAL = "docs/guide/tutorial.md"
@@ -33,3 +34,10 @@ def blocks(document: str, language: str = "python") -> list[str]:
     """Return all blocks of this language in a document of the checkout."""
     text = (CHECKOUT / document).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def examples(document: str) -> list[tuple[str, str, str]]:
+    """Return language, text and shown output of the blocks of a document that a block with an output follows."""
+    text = (CHECKOUT / document).read_text(encoding="utf-8")
+    pattern = r"^```(sh|python)\n((?:(?!```).*\n)+)```\n\n```text\n((?:(?!```).*\n)+)```$"
+    return re.findall(pattern, text, re.MULTILINE)

@@ -22,6 +22,7 @@ from amps._core.sow.table import (
     ValueFile,
     table_bytes,
 )
+from amps.journal.value_file import NEVER, LogPlace, ValueFileHeader, write_begin, write_log_place
 from amps.messages import make_message_types, standard_settings
 from tests.support.feed import UNLOGGED_PREFIX, Feed, Feeder, Member
 from tests.support.records import STATE, RecordParts, element
@@ -212,3 +213,13 @@ class SowCore:
 def journal_of(core: SowCore) -> LogWriter:
     """The writer of the journal."""
     return core.feeder.journal
+
+
+def begin_file(topic: Kept) -> None:
+    """Write the header page of a value file, as the server does."""
+    header = ValueFileHeader(topic.name, "json", SLAB_SIZE, topic.keys.definition)
+    os.pwrite(topic.descriptor, header.to_bytes(), 0)
+    if topic.name == UNLOGGED_PREFIX:
+        write_begin(topic.descriptor, NEVER)
+    else:
+        write_log_place(topic.descriptor, LogPlace("journal", topic.directory, None))

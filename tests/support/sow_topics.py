@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from tests.support.peer import Message, RawClient
+from tests.support.queues import queue_xml
 from tests.support.server import ServerProcess, Transport
 
 
@@ -37,6 +38,9 @@ FOCUS_TOPICS = sow_xml(
     ),
     sow_topic_xml("fixes", "/37", message_type="fix"),
     sow_topic_xml("bytes", message_type="binary"),
+    sow_topic_xml("bucket", "/id", extra_xml="<Expiration>1s</Expiration><Pattern>^/logical/</Pattern>"),
+    sow_topic_xml("worked", "/id"),
+    queue_xml("jobs", "worked"),
 )
 """Each json topic twice: not recorded, and recorded by the transaction log (`L/`)."""
 
@@ -46,7 +50,7 @@ def focus_server(directories: pytest.TempPathFactory) -> Iterator[ServerProcess]
     server = ServerProcess(
         directories.mktemp("sow"),
         transports=[Transport(name=kind, message_type=kind) for kind in ("json", "fix", "binary")],
-        log_topics=("^L/",),
+        log_topics=("^L/", "^worked$", "^jobs$"),
         instance_xml=FOCUS_TOPICS,
     )
     try:

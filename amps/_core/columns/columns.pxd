@@ -62,7 +62,11 @@ cdef enum:
     RECORD_KIND = 7
     RECORD_EXPIRATION = 8
     RECORD_PAYLOAD = 9
-    RECORD_COUNT = 10
+    # Of the state of a SOW topic.
+    RECORD_SOW_KEY = 10
+    RECORD_TXID = 11
+    RECORD_CORRELATION_ID = 12
+    RECORD_COUNT = 13
     KIND_COUNT = 32                # number of bits in a set of kinds
 
 
@@ -124,6 +128,7 @@ cdef class RecordRows:
     cdef int64_t* timestamps
     cdef int64_t* sequences
     cdef int64_t* expirations
+    cdef int64_t* txids
     cdef uint8_t* fields_of_rows
     cdef uint8_t* validity[RECORD_COUNT]
     cdef uint64_t null_counts[RECORD_COUNT]
@@ -143,6 +148,8 @@ cdef class RecordRows:
     cdef bint put_bookmark(self, const RecordHeader* record) noexcept nogil
     cdef bint put_publisher(self, const RecordHeader* record) noexcept nogil
     cdef bint put_topic(self, int column, const Text* text) noexcept nogil
+    cdef bint put_sow_key(self, const RecordHeader* record) noexcept nogil
+    cdef bint put_correlation_id(self, const RecordHeader* record) noexcept nogil
 
 
 # The walk through a journal file. See columns/records.pxi.
@@ -187,3 +194,15 @@ cdef class RecordColumns:
     cdef const TopicState* topic_of(self, const RecordHeader* record) noexcept nogil
     cdef bint is_wanted(self, const RecordHeader* record, uint16_t kind) noexcept nogil
     cdef Stop find_intact(self) noexcept nogil
+
+
+# Records at known places. See columns/placed.pxi.
+
+
+cdef class PlacedRecords:
+    cdef readonly RecordRows batch
+    cdef list texts                        # keeps the bytes that `topics` point to
+    cdef TopicState* topics
+    cdef uint64_t topic_count
+
+    cdef int put(self, const RecordHeader* record, uint32_t topic) except -1

@@ -1,7 +1,9 @@
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy
 from _typeshed import ReadableBuffer
+from numpy.typing import NDArray
 
 from amps._core.journal.reader import LogFile
 
@@ -25,6 +27,7 @@ class FieldColumns:
     def finish(self) -> Any: ...
 
 COLUMNS: tuple[str, ...]
+STATE_COLUMNS: tuple[str, ...]
 KINDS: dict[int, str]
 
 class Memory:
@@ -89,3 +92,19 @@ class RecordColumns:
     def seek(self, offset: int, end: int) -> None: ...
     def advance(self) -> int: ...
     def search(self) -> bool: ...
+
+class PlacedRecords:
+    def __init__(
+        self, batch: RecordRows, topics: Iterable[tuple[bytes, bytes, int]], publishers: Mapping[int, bytes]
+    ) -> None: ...
+    @property
+    def batch(self) -> RecordRows: ...
+    def add_from_file(
+        self,
+        file: LogFile,
+        offsets: NDArray[numpy.uint64],
+        topics: NDArray[numpy.uint32],
+        txids: NDArray[numpy.uint64],
+        first: int,
+    ) -> int: ...
+    def add_record(self, data: ReadableBuffer, topic: int) -> bool: ...

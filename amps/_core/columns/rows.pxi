@@ -20,9 +20,13 @@ from libc.string cimport memcpy, memset
 
 from amps._core.journal.record cimport (
     RecordHeader,
+    RecordState,
     record_client_id,
+    record_correlation_id,
     record_expiry_ns,
     record_payload,
+    record_sow_key,
+    record_state,
 )
 
 cdef enum:
@@ -30,7 +34,7 @@ cdef enum:
     TEXT_BYTES_FIRST = 4096        # of a text column before it grows
     READER_COUNT_MAX = 255
     NUMBER_COLUMNS = (
-        1 << RECORD_POSITION | 1 << RECORD_TIMESTAMP | 1 << RECORD_SEQUENCE | 1 << RECORD_EXPIRATION
+        1 << RECORD_POSITION | 1 << RECORD_TIMESTAMP | 1 << RECORD_SEQUENCE | 1 << RECORD_EXPIRATION | 1 << RECORD_TXID
     )
 
 cdef uint64_t SIGNED_MAX = 0x7FFFFFFFFFFFFFFF
@@ -41,9 +45,10 @@ COLUMNS = (
     "position", "timestamp", "bookmark", "publisher", "sequence", "topic", "message_type", "kind", "expiration",
     "payload",
 )
+STATE_COLUMNS = ("sow_key", "txid", "correlation_id")
 KINDS = {
     1: "publish", 2: "delta_publish", 3: "sow_delete", 4: "queue_acknowledgement", 5: "queue_expiry",
-    6: "ownership_transfer", 7: "checkpoint", 8: "noop", 20: "transaction_refused",
+    6: "ownership_transfer", 7: "checkpoint", 8: "noop", 9: "sow_expiry", 20: "transaction_refused",
 }
 
 # By kind; the first name is for kinds that this format does not define.
@@ -139,18 +144,18 @@ cdef class RecordRows:
     def __cinit__(self):
         self.names = NULL
         self.publishers = NULL
-        self.positions = self.timestamps = self.sequences = self.expirations = NULL
+        self.positions = self.timestamps = self.sequences = self.expirations = self.txids = NULL
         self.fields_of_rows = NULL
         memset(self.validity, 0, sizeof(self.validity))
         memset(self.text_columns, 0, sizeof(self.text_columns))
 
     def __init__(self, columns=COLUMNS, uint64_t rows_max=16384, uint64_t bytes_max=8388608):
-        """columns: names from COLUMNS. A batch is full when it has rows_max rows, or bytes_max bytes of topics and
-        payloads; the last row may exceed that.
+        """columns: names from COLUMNS and STATE_COLUMNS. A batch is full when it has rows_max rows, or bytes_max bytes
+        of topics and payloads; the last row may exceed that.
         """
         self.columns = 0
         for name in columns:
-            self.columns |= 1 << COLUMNS.index(name)
+            self.columns |= 1 << (COLUMNS + STATE_COLUMNS).index(name)
         self.rows_max = max(rows_max, <uint64_t>1)
         self.bytes_max = min(bytes_max, TEXT_BYTES_MAX)
         self.texts = []
@@ -194,8 +199,9 @@ cdef class RecordRows:
         free(self.timestamps)
         free(self.sequences)
         free(self.expirations)
+        free(self.txids)
         free(self.fields_of_rows)
-        self.positions = self.timestamps = self.sequences = self.expirations = NULL
+        self.positions = self.timestamps = self.sequences = self.expirations = self.txids = NULL
         self.fields_of_rows = NULL
         for column in range(RECORD_COUNT):
             free(self.validity[column])
@@ -220,6 +226,8 @@ cdef class RecordRows:
             self.sequences = <int64_t*>malloc(self.rows_max * sizeof(int64_t))
         if self.expirations == NULL:
             self.expirations = <int64_t*>malloc(self.rows_max * sizeof(int64_t))
+        if self.txids == NULL:
+            self.txids = <int64_t*>malloc(self.rows_max * sizeof(int64_t))
         if self.fields_of_rows == NULL:
             self.fields_of_rows = <uint8_t*>malloc(self.rows_max)
         for column in range(RECORD_COUNT):
@@ -240,7 +248,7 @@ cdef class RecordRows:
             texts.used = 0
         if not complete or (
             self.positions == NULL or self.timestamps == NULL or self.sequences == NULL or self.expirations == NULL
-            or self.fields_of_rows == NULL
+            or self.txids == NULL or self.fields_of_rows == NULL
         ):
             raise MemoryError()
         return 0
@@ -262,7 +270,8 @@ cdef class RecordRows:
         """Whether the batch is full. Columns whose texts are always short are not counted."""
         return self.rows == self.rows_max or self.bytes_max <= (
             self.text_columns[RECORD_TOPIC].used + self.text_columns[RECORD_MESSAGE_TYPE].used
-            + self.text_columns[RECORD_PUBLISHER].used + self.payload_bytes
+            + self.text_columns[RECORD_PUBLISHER].used + self.text_columns[RECORD_SOW_KEY].used
+            + self.text_columns[RECORD_CORRELATION_ID].used + self.payload_bytes
         )
 
     cdef void set_null(self, int column) noexcept nogil:
@@ -305,6 +314,26 @@ cdef class RecordRows:
             return put(&self.text_columns[column], self.rows, NULL, 0)
         return put(&self.text_columns[column], self.rows, text.start, text.length)
 
+    cdef bint put_sow_key(self, const RecordHeader* record) noexcept nogil:
+        """Append the key that the publisher gave, or the one that was made, as a number."""
+        cdef char[20] decimal
+        cdef const RecordState* state = record_state(record)
+        cdef TextColumn* texts = &self.text_columns[RECORD_SOW_KEY]
+        if record.sow_key_length:
+            return put(texts, self.rows, record_sow_key(record), record.sow_key_length)
+        if state == NULL:
+            self.set_null(RECORD_SOW_KEY)
+            return put(texts, self.rows, NULL, 0)
+        return put(texts, self.rows, decimal, write_decimal(decimal, state.key))
+
+    cdef bint put_correlation_id(self, const RecordHeader* record) noexcept nogil:
+        if record.correlation_id_length == 0:
+            self.set_null(RECORD_CORRELATION_ID)
+        return put(
+            &self.text_columns[RECORD_CORRELATION_ID], self.rows, record_correlation_id(record),
+            record.correlation_id_length,
+        )
+
     cdef void put_numbers(self, const RecordHeader* record) noexcept nogil:
         cdef uint64_t row = self.rows
         cdef uint64_t expiry_ns
@@ -313,6 +342,7 @@ cdef class RecordRows:
         self.sequences[row] = <int64_t>record.sequence
         if record.sequence > SIGNED_MAX:
             self.set_null(RECORD_SEQUENCE)
+        self.txids[row] = <int64_t>record.txid
         expiry_ns = record_expiry_ns(record)
         self.expirations[row] = <int64_t>(expiry_ns // 1000)
         if expiry_ns == 0 or expiry_ns > <uint64_t>SIGNED_MAX:
@@ -362,6 +392,10 @@ cdef class RecordRows:
         if self.columns >> RECORD_KIND & 1 and not put(
             &self.text_columns[RECORD_KIND], row, shown.start, shown.length
         ):
+            return False
+        if self.columns >> RECORD_SOW_KEY & 1 and not self.put_sow_key(record):
+            return False
+        if self.columns >> RECORD_CORRELATION_ID & 1 and not self.put_correlation_id(record):
             return False
         if self.columns >> RECORD_PAYLOAD & 1 and not put(
             &self.text_columns[RECORD_PAYLOAD], row, record_payload(record), record.payload_length
@@ -434,6 +468,9 @@ cdef class RecordRows:
         if self.columns >> RECORD_EXPIRATION & 1:
             numbers[RECORD_EXPIRATION] = memory_of(self.expirations, rows * sizeof(int64_t))
             self.expirations = NULL
+        if self.columns >> RECORD_TXID & 1:
+            numbers[RECORD_TXID] = memory_of(self.txids, rows * sizeof(int64_t))
+            self.txids = NULL
         buffers = {}
         for column in range(RECORD_COUNT):
             if not self.columns >> column & 1:
@@ -443,10 +480,10 @@ cdef class RecordRows:
                 validity = memory_of(self.validity[column], (rows + 7) // 8)
                 self.validity[column] = NULL
             if column in numbers:
-                buffers[COLUMNS[column]] = (validity, None, numbers[column])
+                buffers[(COLUMNS + STATE_COLUMNS)[column]] = (validity, None, numbers[column])
                 continue
             texts = &self.text_columns[column]
-            buffers[COLUMNS[column]] = (
+            buffers[(COLUMNS + STATE_COLUMNS)[column]] = (
                 validity, memory_of(texts.offsets, (rows + 1) * sizeof(int)), memory_of(texts.data, texts.used)
             )
             texts.offsets = NULL

@@ -7,7 +7,7 @@ A message that cannot be parsed has no fields that a list could select, so its b
 """
 
 cimport cython
-from libc.stdint cimport uint64_t, uint8_t
+from libc.stdint cimport uint64_t
 
 from amps._core.journal.record cimport RecordHeader, record_payload
 from amps._core.values.documents cimport Documents, Selection

@@ -6,9 +6,9 @@
 # (transaction_log.md §11). All intervals have the same length, so held messages are due in the order in which their
 # intervals began.
 #
-# A key consists of the topic and the values of the key fields, as text; for SOW topics it may be the record's key. Missing fields count as NULL; a message that
-# cannot be read is not conflated. Held messages are copies, and their memory is bounded: beyond HELD_BYTES_MAX, the
-# oldest ones are due at once.
+# A key consists of the topic and the values of the key fields, as text; for SOW topics it may be the record's key.
+# Missing fields count as NULL; a message that cannot be read is not conflated. Held messages are copies, and their
+# memory is bounded: beyond HELD_BYTES_MAX, the oldest ones are due at once.
 
 cimport cython
 from libc.stdint cimport int32_t, uint32_t, uint64_t
@@ -131,8 +131,10 @@ cdef class Conflation:
             interval_s = min(max(self.interval_ns / 1e9 * factor, AUTO_INTERVAL_MIN_S), AUTO_INTERVAL_MAX_S)
             self.interval_ns = <uint64_t>(interval_s * 1e9)
 
-    cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry):
-        """The key of a message; None if it has none, or cannot be read."""
+    cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry, uint64_t sow_key=0):
+        """The key of a message; None if it has none, or cannot be read. sow_key: of a record of a SOW topic; 0: the
+        message says it.
+        """
         cdef const RecordState* state
         cdef FieldValues values = self.evaluation.values
         cdef ByteBuffer buffer = self.buffer
@@ -144,10 +146,12 @@ cdef class Conflation:
         buffer.length = 0
         buffer.append(&number, sizeof(number))
         if self.fields is None:
-            state = record_state(record)
-            if state == NULL:
-                return None
-            buffer.append(&state.key, sizeof(state.key))
+            if sow_key == 0:
+                state = record_state(record)
+                if state == NULL:
+                    return None
+                sow_key = state.key
+            buffer.append(&sow_key, sizeof(sow_key))
             return PyBytes_FromStringAndSize(<char*>buffer.data, <Py_ssize_t>buffer.length)
         values.begin(self.fields)
         try:

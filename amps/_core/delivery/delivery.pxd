@@ -79,6 +79,7 @@ cdef class Held:
     cdef RecordHeader* base        # a copy of the value before the interval; NULL = there was none
     cdef bint base_in_focus
     cdef bytes reason              # of an out-of-focus message; None: the record is to be published
+    cdef uint64_t sow_key          # of that record
     cdef ByteBuffer changes        # the fields that changed in the interval; None: none did
     cdef bint whole                # there is no difference to send
     cdef uint64_t bytes            # its memory
@@ -100,7 +101,7 @@ cdef class Conflation:
     cdef readonly uint64_t held_bytes
     cdef uint64_t held_bytes_max
 
-    cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry)
+    cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry, uint64_t sow_key=*)
     cdef bint hold(
         self, const RecordHeader* record, TopicEntry entry, uint64_t before_publisher_id, uint64_t before_sequence,
         bint stepped
@@ -132,7 +133,8 @@ cdef class LiveConflation:
         self, const RecordHeader* record, TopicEntry entry, LogCursor cursor, const RecordHeader* before, bint in_focus
     ) except -1
     cdef int take_leaving(
-        self, bytes reason, TopicEntry entry, LogCursor cursor, const RecordHeader* before, uint64_t time_ns
+        self, bytes reason, uint64_t sow_key, TopicEntry entry, LogCursor cursor, const RecordHeader* before,
+        uint64_t time_ns,
     ) except -1
     cdef int note_changes(
         self, Held held, const RecordHeader* record, const RecordHeader* before, FieldSet keys

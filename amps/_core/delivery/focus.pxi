@@ -1,8 +1,9 @@
 # What subscriptions to a SOW topic get besides the messages that match: out-of-focus messages, and deltas
 # (sow.md §§13, 17).
 #
-# Both need the value that a record had before. Each record names its place, and it is read there only if a subscription
-# needs it: if the filter of a member with `oof` does not match the new message, or if a member that wants deltas gets it.
+# Both need the value that a record had before. Each record names its place, and it is read there only if a
+# subscription needs it: if the filter of a member with `oof` does not match the new message, or if a member that
+# wants deltas gets it.
 #
 # Focus is decided by states, not by what was delivered (D9). A record *leaves* a member if the value before matches its
 # filter, and the new message does not, or the record is removed. The filters of the members with `oof` are a set of
@@ -148,7 +149,9 @@ cdef uint64_t deliver_change(
             if member.matched != serial:
                 self.touch(member)
     for at in range(self.touched_count):
-        send_leaving(self, <Receiver>self.touched[at], REASON_MATCH, record, before, record.timestamp_ns, cursor)
+        send_leaving(
+            self, <Receiver>self.touched[at], REASON_MATCH, state.key, record, before, record.timestamp_ns, cursor
+        )
     return cost
 
 
@@ -183,7 +186,9 @@ cdef uint64_t deliver_removal(
         for member in focus.unfiltered:
             self.touch(member)
         for at in range(self.touched_count):
-            send_leaving(self, <Receiver>self.touched[at], reason, before, before, record.timestamp_ns, cursor)
+            send_leaving(
+                self, <Receiver>self.touched[at], reason, keys[number].key, before, before, record.timestamp_ns, cursor
+            )
     return cost
 
 
@@ -239,19 +244,20 @@ cdef int send_change(
 
 
 cdef int send_leaving(
-    TopicRoutes self, Receiver receiver, bytes reason, const RecordHeader* record, const RecordHeader* before,
-    uint64_t time_ns, LogCursor cursor,
+    TopicRoutes self, Receiver receiver, bytes reason, uint64_t key, const RecordHeader* record,
+    const RecordHeader* before, uint64_t time_ns, LogCursor cursor,
 ) except -1:
     """Tell a receiver that a record left the members that were touched. record: the one whose body is sent."""
     cdef list members = take_touched(receiver)
     cdef Bodies bodies = receiver.bodies if receiver.bodies is not None else self.focus.whole
     cdef uint32_t flags
     if receiver.conflation is not None:
-        return receiver.conflation.take_leaving(reason, self.entry, cursor, before, time_ns)
+        return receiver.conflation.take_leaving(reason, key, self.entry, cursor, before, time_ns)
     flags = join_prefix(self, self.focus.head, members)
     bodies.make(record)
     return receiver.output.out_of_focus(
-        <const char*>self.joined.data, self.joined.length, flags, reason, record, bodies.body, bodies.length
+        <const char*>self.joined.data, self.joined.length, flags, reason, key, record,
+        bodies.body, bodies.length,
     )
 
 

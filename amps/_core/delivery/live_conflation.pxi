@@ -3,10 +3,10 @@
 # Messages are held as in a replay (delivery/conflation.pxi), with the same intervals and timestamps. But the time is
 # always that of the clock. The frame of a held message is made from its copy when it is due.
 #
-# A subscription with `oof` or deltas also holds the value before the interval, its *base* (D13). It is what the client has
-# received, if it was in focus. So at the end of the interval, a record that has left gives an out-of-focus message with
-# the base as the body, or nothing if the base was not in focus. A delta is the difference between the base and the newest
-# value. It also has the fields that changed in between and have their old value again.
+# A subscription with `oof` or deltas also holds the value before the interval, its *base* (D13). It is what the
+# client has received, if it was in focus. So at the end of the interval, a record that has left gives an out-of-focus
+# message with the base as the body, or nothing if the base was not in focus. A delta is the difference between the
+# base and the newest value. It also has the fields that changed in between and have their old value again.
 #
 # Invariants: A caller that calls `run` at `due_ns` at the latest sends every held message in time. When messages are
 # held, `holds` has been called since the last moment at which none was held.
@@ -83,8 +83,8 @@ cdef class LiveConflation:
     cdef int take_change(
         self, const RecordHeader* record, TopicEntry entry, LogCursor cursor, const RecordHeader* before, bint in_focus
     ) except -1:
-        """Take a new value of a SOW topic that matches. before: the value before; NULL: there was none. in_focus: whether
-        that one matched.
+        """Take a new value of a SOW topic that matches. before: the value before; NULL: there was none. in_focus:
+        whether that one matched.
         """
         cdef bint held_nothing = self.conflation.first() is None
         cdef bytes key = self.conflation.key_of(record, entry)
@@ -111,11 +111,12 @@ cdef class LiveConflation:
         return self.begun(held_nothing)
 
     cdef int take_leaving(
-        self, bytes reason, TopicEntry entry, LogCursor cursor, const RecordHeader* before, uint64_t time_ns
+        self, bytes reason, uint64_t sow_key, TopicEntry entry, LogCursor cursor, const RecordHeader* before,
+        uint64_t time_ns,
     ) except -1:
         """Take the news that a record has left the subscription. before: the last value that matched."""
         cdef bint held_nothing = self.conflation.first() is None
-        cdef bytes key = self.conflation.key_of(before, entry)
+        cdef bytes key = self.conflation.key_of(before, entry, sow_key)
         cdef Held held
         self.cursor = cursor
         if key is None:
@@ -127,6 +128,7 @@ cdef class LiveConflation:
             held.base_in_focus = True
             self.conflation.count(held)
         held.reason = reason
+        held.sow_key = sow_key
         return self.begun(held_nothing)
 
     cdef int note_changes(
@@ -169,8 +171,8 @@ cdef class LiveConflation:
                 prefix = self.prefix_of(b'{"c":"oof","t":', held.entry)
                 self.bodies.make(held.base)
                 self.output.out_of_focus(
-                    PyBytes_AS_STRING(prefix), <uint64_t>PyBytes_GET_SIZE(prefix), flags, held.reason, held.base,
-                    self.bodies.body, self.bodies.length,
+                    PyBytes_AS_STRING(prefix), <uint64_t>PyBytes_GET_SIZE(prefix), flags, held.reason, held.sow_key,
+                    held.base, self.bodies.body, self.bodies.length,
                 )
             return 0
         if (

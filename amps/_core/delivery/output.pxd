@@ -37,8 +37,8 @@ cdef class OutputBuffer:
         const uint8_t* payload, uint64_t payload_length, LogFile file,
     ) except -1
     cdef int out_of_focus(
-        self, const char* prefix, uint64_t prefix_length, uint32_t flags, bytes reason, const RecordHeader* record,
-        const uint8_t* payload, uint64_t payload_length,
+        self, const char* prefix, uint64_t prefix_length, uint32_t flags, bytes reason, uint64_t key,
+        const RecordHeader* record, const uint8_t* payload, uint64_t payload_length,
     ) except -1
 
 

@@ -238,7 +238,7 @@ cdef class OutputBuffer:
         memcpy(at, prefix, prefix_length)
         at += prefix_length
         if flags & SOW_KEY:
-            at = write_sow_key(at, record)
+            at = write_sow_key(at, record, 0)
         if flags & BOOKMARK:
             if record.publisher_id != self.publisher_id:
                 self.begin_bookmarks(record.publisher_id)
@@ -296,10 +296,12 @@ cdef class OutputBuffer:
         return 0
 
     cdef int out_of_focus(
-        self, const char* prefix, uint64_t prefix_length, uint32_t flags, bytes reason, const RecordHeader* record,
-        const uint8_t* payload, uint64_t payload_length,
+        self, const char* prefix, uint64_t prefix_length, uint32_t flags, bytes reason, uint64_t key,
+        const RecordHeader* record, const uint8_t* payload, uint64_t payload_length,
     ) except -1:
-        """Append an `oof` frame about a record of a SOW topic (sow.md §13). prefix: as of `publish`."""
+        """Append an `oof` frame about a record of a SOW topic (sow.md §13). prefix: as of `publish`. key: of the record
+        now; an old value may have one by an earlier definition.
+        """
         cdef uint64_t room = (
             prefix_length + FRAME_EXTRA_BYTES + record.correlation_id_length + record.sow_key_length + payload_length
         )
@@ -312,7 +314,7 @@ cdef class OutputBuffer:
         memcpy(at, prefix, prefix_length)
         at += prefix_length
         if flags & SOW_KEY:
-            at = write_sow_key(at, record)
+            at = write_sow_key(at, record, key)
         memcpy(at, b',"reason":"', 11)
         at += 11
         memcpy(at, PyBytes_AS_STRING(reason), <size_t>PyBytes_GET_SIZE(reason))
@@ -351,19 +353,23 @@ cdef inline uint8_t* write_correlation_id(uint8_t* at, const RecordHeader* recor
     return at + 1
 
 
-cdef inline uint8_t* write_sow_key(uint8_t* at, const RecordHeader* record) noexcept:
-    """Write the key of a record: what its publisher provided, or the number (sow.md §3). Records without a key have none.
+cdef inline uint8_t* write_sow_key(uint8_t* at, const RecordHeader* record, uint64_t key) noexcept:
+    """Write the key of a record: what its publisher provided, or the number (sow.md §3). key: 0 = that of the record,
+    if it has one.
     """
-    cdef const RecordState* state = record_state(record)
-    if state == NULL:
-        return at
+    cdef const RecordState* state
+    if key == 0:
+        state = record_state(record)
+        if state == NULL or state.key == 0:
+            return at
+        key = state.key
     memcpy(at, b',"k":"', 6)
     at += 6
     if record.sow_key_length:
         memcpy(at, record_sow_key(record), record.sow_key_length)
         at += record.sow_key_length
     else:
-        at += decimal_digits_write(at, state.key)
+        at += decimal_digits_write(at, key)
     at[0] = c'"'
     return at + 1
 

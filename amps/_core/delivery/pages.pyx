@@ -256,7 +256,7 @@ cdef class TopicPages(StateFollower):
         cost = CHANGE_BYTES * <uint64_t>len(self.lists)
         if self.filters is not None:
             evaluations = self.filters.evaluations
-            matches_value(self.filters, entry, key, record)
+            matches_value(self.filters, entry, record)
             cost += (self.filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length
             for at in range(self.filters.matched_count):
                 for pages in (<FilterEntry>self.filters.matched[at]).members:
@@ -396,11 +396,13 @@ cdef class TopicPages(StateFollower):
         if window.conflation is not None:
             if record == self.record and self.value_before() != NULL:
                 before = self.before
-            return window.conflation.take_leaving(reason, self.entry, self.cursor, before, self.record.timestamp_ns)
+            return window.conflation.take_leaving(
+                reason, record_state(record).key, self.entry, self.cursor, before, self.record.timestamp_ns
+            )
         window.bodies.make(record)
         return window.output.out_of_focus(
-            PyBytes_AS_STRING(window.oof_prefix), <uint64_t>PyBytes_GET_SIZE(window.oof_prefix), flags, reason, record,
-            window.bodies.body, window.bodies.length,
+            PyBytes_AS_STRING(window.oof_prefix), <uint64_t>PyBytes_GET_SIZE(window.oof_prefix), flags, reason, 0,
+            record, window.bodies.body, window.bodies.length,
         )
 
     cdef int send_whole(self, Window window, const RecordHeader* record) except -1:

@@ -1,8 +1,8 @@
 # The `sow` frames of a query (sow.md §8; protocol.md §9.2).
 #
-# A frame has up to `batch_size` records of one topic. Each record has a small header of its own. The header of the frame
-# says how many records it has and how long they are, so it is written last, into room that was left in front of them.
-# A frame ends early when it is large: the memory that it takes, and that a client needs for it, stays bounded.
+# A frame has up to `batch_size` records of one topic. Each record has a small header of its own. The header of the
+# frame says how many records it has and how long they are, so it is written last, into room that was left in front of
+# them. A frame ends early when it is large: the memory that it takes, and that a client needs for it, stays bounded.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -35,8 +35,8 @@ cdef class ResultFrames:
         Documents documents=None, Selection selection=None, uint64_t skip_count=0, uint64_t row_limit=ALL_ROWS,
         bint apart=False,
     ):
-        """documents, selection: reduce the messages; None: they stay whole. skip_count: records that are left out first.
-        row_limit: the most records behind them. apart: each record becomes a message of its own (`oof`).
+        """documents, selection: reduce the messages; None: they stay whole. skip_count: records that are left out
+        first. row_limit: the most records behind them. apart: each record becomes a message of its own (`oof`).
         """
         self.output = output
         self.beginning = b""
@@ -81,7 +81,7 @@ cdef class ResultFrames:
         self, const unsigned char[::1] key, const unsigned char[::1] correlation, uint64_t timestamp_ns,
         uint64_t deliver_at_ns, const unsigned char[::1] payload
     ):
-        """Add a record that was collected before. deliver_at_ns: UNIX time before which a queue does not deliver it; 0."""
+        """Add a record that was collected before. deliver_at_ns: UNIX time before which a queue does not deliver it."""
         self.put(
             &key[0] if key.shape[0] else NULL, key.shape[0],
             &correlation[0] if correlation.shape[0] else NULL, correlation.shape[0],
@@ -217,7 +217,6 @@ cdef class ResultFrames:
     cdef int finish_frame(self) except -1:
         """Write the header of the frame, and send it."""
         cdef ByteBuffer frame = self.frame
-        cdef uint64_t body = frame.length - self.head_room
         cdef uint64_t prefix = PyBytes_GET_SIZE(self.beginning)
         cdef uint8_t[160] numbers          # HEADER_EXTRA_BYTES
         cdef uint8_t* at = &numbers[0]
@@ -238,9 +237,6 @@ cdef class ResultFrames:
         memcpy(at, b',"gseq":', 8)
         at += 8
         at += decimal_digits_write(at, self.frames)
-        memcpy(at, b',"l":', 5)
-        at += 5
-        at += decimal_digits_write(at, body)
         at[0] = c'}'
         at += 1
         start = frame.data + self.head_room - (at - &numbers[0])

@@ -66,7 +66,8 @@ cdef struct SlotFound:
 @cython.final
 cdef class StateScan:
     cdef StateReader reader
-    cdef TopicEntry entry
+    cdef TopicEntry entry          # of the record that is looked at
+    cdef list logical              # of a topic with Pattern: by number (TopicEntry, beginning of its frames); or None
     cdef FilterSet filters         # a set with one filter; None: every record matches
     cdef FilterSet excluded        # records that match its filter are counted, but not taken; None: none are excluded
     cdef ResultFrames frames       # None: records are collected
@@ -74,7 +75,7 @@ cdef class StateScan:
     cdef bint counts_all           # go on when the limit of `frames` is reached
     cdef bint collects_rows
     cdef list rows
-    cdef bytearray found_keys      # RequestedKeys
+    cdef dict found_keys           # by number of the logical topic: RequestedKeys, in a bytearray
     cdef bint collects_keys
     cdef uint64_t[:] keys          # the keys to look up; None: all
     cdef uint64_t next             # slot, or index in `keys`
@@ -93,8 +94,8 @@ cdef class StateScan:
     cdef int fill_window(self) except -1
     cdef bint copy_next(self, KeySlot* slot) noexcept
     cdef int look(self, SlotFound* found, uint64_t written) except -1
-    cdef int take(self, uint64_t key, const RecordHeader* record) except -1
+    cdef int take(self, const KeySlot* slot, const RecordHeader* record) except -1
     cdef int keep_unwritten(self, const KeySlot* slot) except -1
 
 
-cdef bint matches_value(FilterSet filters, TopicEntry entry, uint64_t key, const RecordHeader* record) except -1
+cdef bint matches_value(FilterSet filters, TopicEntry entry, const RecordHeader* record) except -1

@@ -1,14 +1,15 @@
 # The scan of a SOW topic: all records of a snapshot, or those of some keys, that match a filter.
 #
-# The slots are walked in their order, in windows: the slots of a window are copied first, and the memory of their values
-# is requested, because values lie at random places. Then each value is compared with the filter.
+# The slots are walked in their order, in windows: the slots of a window are copied first, and the memory of their
+# values is requested, because values lie at random places. Then each value is compared with the filter.
 #
 # A slot that changed after the snapshot leads back to its value. If its newest record is not written yet, a copy of the
-# slot is kept, and looked at when the log is written that far. Slots that come into use later are newer than the snapshot.
+# slot is kept, and looked at when the log is written that far. Slots that come into use later are newer than the
+# snapshot.
 
+from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
 
 import numpy
 
@@ -25,15 +26,9 @@ from amps._core.journal.record cimport (
 from amps._core.shm.platform cimport monotonic_ns
 from amps._core.sow.ranking cimport Ranking
 from amps._core.sow.slots cimport KEY_LIVE, KeySlot, RequestedKey
-from amps._core.sow.table cimport NOT_WRITTEN, StateReader
-from amps._core.values.decimal_digits cimport decimal_digits_write
-from amps._core.values.fields cimport (
-    MESSAGE_LAST_UPDATED,
-    MESSAGE_SOW_KEY,
-    MESSAGE_SOW_KEY_HASH,
-    MessageContext,
-)
-from amps._core.values.value cimport VALUE_DOUBLE, VALUE_INTEGER, VALUE_STRING, VALUE_UNSIGNED, Value
+from amps._core.sow.table cimport NOT_REACHED, NOT_RESIDENT, NOT_WRITTEN, StateReader
+from amps._core.values.fields cimport MESSAGE_LAST_UPDATED, MessageContext
+from amps._core.values.value cimport VALUE_DOUBLE, Value
 from amps._core.wire.topics cimport TopicEntry, tell_facts
 
 cdef extern from *:
@@ -56,14 +51,16 @@ cdef enum:
     PREFETCHED_LINES = 6           # of a value; the processor goes on by itself
     OUTPUT_BYTES_MAX = 262144      # of one step
     LARGE_VALUE_BYTES = 65536
+    LINKS_PER_STEP = 1024
+    ATTEMPTS_MAX = 10
+    SLOTS_PER_WINDOW = 4096        # that are looked at; most of them may be free
 
 
-cdef bint matches_value(FilterSet filters, TopicEntry entry, uint64_t key, const RecordHeader* record) except -1:
+cdef bint matches_value(FilterSet filters, TopicEntry entry, const RecordHeader* record) except -1:
     """Evaluate filters on the value of a key. True: one of them matches."""
     cdef EvaluationContext evaluation = filters.evaluation
     cdef MessageContext context = evaluation.context
     cdef uint64_t unreadable = evaluation.unreadable
-    cdef uint8_t[24] digits
     cdef Value* fact
     if filters.asks_message:
         tell_facts(context, record, entry.raw_name, False, False)
@@ -71,20 +68,6 @@ cdef bint matches_value(FilterSet filters, TopicEntry entry, uint64_t key, const
         fact.kind = VALUE_DOUBLE
         fact.flags = 0
         fact.number.double_ = record.timestamp_ns / 1e9
-        fact = &context.facts[<int>MESSAGE_SOW_KEY]
-        if record.sow_key_length == 0:
-            fact.kind = VALUE_STRING
-            fact.flags = 0
-            fact.text = &digits[0]
-            fact.length = decimal_digits_write(&digits[0], key)
-        fact = &context.facts[<int>MESSAGE_SOW_KEY_HASH]
-        fact.flags = 0
-        if key >> 63:
-            fact.kind = VALUE_UNSIGNED
-            fact.number.unsigned_integer = key
-        else:
-            fact.kind = VALUE_INTEGER
-            fact.number.integer = <long long>key
         if filters.asks_publisher:
             evaluation.tell_publisher(record_client_id(record))
     filters.match(record_payload(record), record.payload_length)
@@ -102,13 +85,15 @@ cdef class StateScan:
     def __init__(
         self, StateReader reader not None, TopicEntry entry not None, FilterSet filters, uint64_t txid, keys=None,
         ResultFrames frames=None, bint counts_all=True, bint collects_keys=False, FilterSet excluded=None,
-        Ranking ranking=None,
+        list logical=None, Ranking ranking=None,
     ):
         """entry: the TopicEntry of the topic. filters: a set with one filter; None: all records match. txid: of the
         snapshot. keys: the keys that are looked up; None: all. frames: takes the matching records; None: they are
         collected, as rows, or, with collects_keys, as the keys of a deletion. counts_all: compare records also when
-        `frames` takes no more. excluded: a set with one filter, whose matches are counted but not taken. ranking: takes
-        the records instead; the scan ends early if it is too large.
+        `frames` takes no more. excluded: a set with one filter, whose matches are counted but not taken.
+        logical: of a topic with Pattern, by the number of the logical topic: its TopicEntry and the beginning of its
+        frames; None, also for all numbers behind the end: the topic is left out. Without a Pattern: None. ranking:
+        takes the records instead; the scan ends early if it is too large.
         """
         self.reader = reader
         self.entry = entry
@@ -121,7 +106,8 @@ cdef class StateScan:
         self.collects_keys = collects_keys
         self.collects_rows = frames is None and not collects_keys
         self.rows = []
-        self.found_keys = bytearray()
+        self.found_keys = {}
+        self.logical = logical
         self.keys = None
         self.next = 0
         self.end = reader.table.header.slots_used
@@ -141,19 +127,23 @@ cdef class StateScan:
 
     @property
     def missing(self):
-        """File, offset and length of the part to read after SCAN_MISSING, and the file offset up to which it is needed."""
+        """File, offset and length of the part to read after SCAN_MISSING; the file offset up to which it is needed."""
         return self.reader.places.missing
 
     def take_rows(self):
-        """[(key, its text, UNIX time in ns, correlation id, payload)] of the matches since the last call."""
+        """[(number of the logical topic, key, its text, UNIX time in ns, correlation id, payload)] of the matches
+        since the last call.
+        """
         rows = self.rows
         self.rows = []
         return rows
 
     def take_keys(self):
-        """The keys of the matches since the last call, and the transaction ids of their records: RequestedKeys."""
+        """{number of the logical topic: the keys of the matches since the last call, and the transaction ids of their
+        records, as RequestedKeys}
+        """
         keys = self.found_keys
-        self.found_keys = bytearray()
+        self.found_keys = {}
         return keys
 
     def run(self, uint64_t written, uint64_t until_ns):
@@ -181,8 +171,8 @@ cdef class StateScan:
             while self.window_at < self.window_count:
                 found = &self.window[self.window_at]
                 result = self.look(found, written)
-                if result == MISSING:
-                    return MISSING
+                if result == MISSING or result == MORE:
+                    return result
                 if result == WAITS:
                     self.keep_unwritten(&found.slot)
                 self.window_at += 1
@@ -194,9 +184,12 @@ cdef class StateScan:
             later.slot = self.unwritten[self.unwritten_at]
             later.record = NULL
             result = self.look(&later, written)
+            self.unwritten[self.unwritten_at] = later.slot
             if result != DONE:
                 return result
             self.unwritten_at += 1
+            if monotonic_ns() >= until_ns:
+                return MORE
         return DONE
 
     cdef int keep_unwritten(self, const KeySlot* slot) except -1:
@@ -226,12 +219,17 @@ cdef class StateScan:
         cdef SlotFound* found
         cdef const uint8_t* at
         cdef uint32_t line
+        cdef uint64_t until = min(self.end, self.next + SLOTS_PER_WINDOW)
         self.window_count = self.window_at = 0
-        while self.window_count < WINDOW_SLOTS and self.next < self.end:
+        while self.window_count < WINDOW_SLOTS and self.next < until:
             found = &self.window[self.window_count]
             if not self.copy_next(&found.slot):
                 continue
             found.record = NULL
+            if self.logical is not None and (
+                found.slot.topic >= <uint32_t>PyList_GET_SIZE(self.logical) or self.logical[found.slot.topic] is None
+            ):
+                continue
             if found.slot.txid < self.txid:
                 if found.slot.state != KEY_LIVE:
                     continue
@@ -248,51 +246,67 @@ cdef class StateScan:
         return 0
 
     cdef int look(self, SlotFound* found, uint64_t written) except -1:
-        """Compare the value of a slot. DONE, WAITS: its record is not written yet, MISSING: it is not in memory."""
+        """Compare the value of a slot. DONE; WAITS: its record is not written yet; MISSING: it is not in memory; MORE:
+        it is not found yet.
+        """
         cdef const RecordHeader* record = found.record
         cdef KeySlot* slot = &found.slot
         cdef int attempts = 0
         while True:
             try:
-                if slot.txid < self.txid and not self.reader.is_resident(slot.place, slot.length):
-                    return MISSING
                 if record == NULL:
-                    record = self.reader.value(slot, self.txid, written)
+                    record = self.reader.walk(slot, self.txid, written, LINKS_PER_STEP)
+                elif not self.reader.is_resident(slot.place, slot.length):
+                    return MISSING
                 break
             except LogRemoved:
+                # The core has copied what is still needed: the slot leads there now.
                 attempts += 1
-                if attempts == 3 or not self.reader.table.find_copy(slot.key, slot):
+                if attempts == ATTEMPTS_MAX:
                     raise LogDamaged("journals", 0, f"the value of key {slot.key} is in a journal that was removed")
+                if not self.reader.table.find_copy(slot.key, slot):
+                    return DONE
                 record = NULL
         if record == NULL:
             return DONE
         if record == NOT_WRITTEN:
             return WAITS
+        if record == NOT_RESIDENT:
+            return MISSING
+        if record == NOT_REACHED:
+            return MORE
         if not record_parts_fit(record) or (found.record != NULL and record.txid != slot.txid):
             raise LogDamaged("journals", 0, f"the value of key {slot.key} is not at its place")
         self.compared += 1
-        if self.filters is None or matches_value(self.filters, self.entry, slot.key, record):
+        if self.logical is not None:
+            self.entry = <TopicEntry>(<tuple>self.logical[slot.topic])[0]
+        if self.filters is None or matches_value(self.filters, self.entry, record):
             self.matched += 1
-            if self.excluded is None or not matches_value(self.excluded, self.entry, slot.key, record):
-                self.take(slot.key, record)
+            if self.excluded is None or not matches_value(self.excluded, self.entry, record):
+                self.take(slot, record)
         return DONE
 
-    cdef int take(self, uint64_t key, const RecordHeader* record) except -1:
+    cdef int take(self, const KeySlot* slot, const RecordHeader* record) except -1:
         cdef RequestedKey wanted
-        cdef uint8_t[24] digits
         if self.ranking is not None:
-            self.ranking.take(key, record, record.position if self.entry.logged else 0)
+            self.ranking.take(slot.key, record, record.position if self.entry.logged else 0)
             return 0
         if self.frames is not None:
-            return self.frames.put_record(key, record)
+            if self.logical is not None:
+                self.frames.begin_topic((<tuple>self.logical[slot.topic])[1])
+            return self.frames.put_record(slot.key, record)
         if self.collects_keys:
-            wanted.key = key
+            wanted.key = slot.key
             wanted.seen_txid = record.txid
-            self.found_keys += (<const char*>&wanted)[: sizeof(wanted)]
+            keys = self.found_keys.get(slot.topic)
+            if keys is None:
+                keys = self.found_keys[slot.topic] = bytearray()
+            keys += (<const char*>&wanted)[: sizeof(wanted)]
             return 0
         text = (<const char*>record_sow_key(record))[: record.sow_key_length]
         self.rows.append((
-            key,
+            slot.topic,
+            slot.key,
             text,
             record.timestamp_ns,
             (<const char*>record_correlation_id(record))[: record.correlation_id_length],

@@ -337,6 +337,20 @@ cdef class LogCursor:
             skip_record(self, record)
             moved = True
 
+    def next_txid(self, uint64_t limit):
+        """The transaction id of the next record before a limit; None if there is none."""
+        cdef const RecordHeader* record
+        begin_reading(self)
+        record = self.next(limit)
+        return None if record == NULL else record.txid
+
+    def next_time_us(self, uint64_t limit):
+        """The time of the next record before a limit (UNIX, in microseconds); None if there is none."""
+        cdef const RecordHeader* record
+        begin_reading(self)
+        record = self.next(limit)
+        return None if record == NULL else record.timestamp_ns // 1000
+
     def last_record(self, uint64_t limit):
         """Move to the limit. Returns the position of the last record before it; None if there is none."""
         cdef const RecordHeader* record

@@ -33,6 +33,7 @@ cdef struct Known:
     uint64_t path                  # path id at the source, 0: none
     uint32_t number                # of the topic here
     uint64_t path_here             # path id here
+    uint64_t payload_max           # bytes of the largest message that the topic takes
 
 
 cdef enum Permission:
@@ -75,6 +76,7 @@ cdef class SinkFlow:
     cdef uint64_t checked_topic    # topic id + 1 of a topic that was named
     cdef uint64_t checked_path     # path id of a path that was named; 0: none
     cdef Known known               # a topic that is permitted and declared, a path that is declared
+    cdef SowRules known_rules      # of the known topic; None: it is no SOW topic
     cdef object marks              # deque of (ring position, transaction id): taken up to there
     cdef uint64_t marked_position  # the last mark
     cdef uint64_t marked_txid
@@ -284,15 +286,13 @@ cdef class SinkFlow:
         if need:
             if align8(need) > self.ring.capacity // 2:
                 memory = bytearray(align8(need))
-                self.lay_out(record, first, end, <uint8_t*><char*>memory)
-                if not self.spill(bytes(memory[:need])):
+                if not self.spill(bytes(memory[:self.lay_out(record, first, end, <uint8_t*><char*>memory)])):
                     return False
             else:
                 room = self.ring.reserve(<uint32_t>need)
                 if room == NULL:
                     return False
-                self.lay_out(record, first, end, room)
-                self.ring.commit(<uint32_t>need)
+                self.ring.commit(self.lay_out(record, first, end, room))
             self.messages_in += count
             if record == first:
                 self.know(record)
@@ -303,31 +303,36 @@ cdef class SinkFlow:
         self.at = <uint64_t>end - <uint64_t>self.data
         return True
 
-    cdef inline int push_known(self, const RecordHeader* record) noexcept:
+    cdef inline int push_known(self, const RecordHeader* record) except -2:
         """Push a record of which topic and path are known. Returns 1 if it was pushed, 0 if there is no room, -1 if
         it needs the long way.
         """
         cdef uint64_t path = 0
         cdef uint64_t need
         cdef uint8_t* room
+        cdef RecordState state
+        cdef bint keyed
         if (
             <uint64_t>record.topic_id + 1 != self.known.topic or record.kind == KIND_TRANSACTION
-            or PyDict_Size(self.names.client_texts)
+            or record.payload_length > self.known.payload_max or PyDict_Size(self.names.client_texts)
         ):
             return -1
         if record.extension_length:
             path = extension_word(record, EXTENSION_PATH, 0)
-        need = <uint64_t>record.length - record.extension_length + extension_bytes(record)
+        need = <uint64_t>record.length - record.extension_length + extension_bytes_max(
+            record, self.known_rules is not None
+        )
         if path != self.known.path or align8(need) > self.ring.capacity // 2:
             return -1
         room = self.ring.reserve(<uint32_t>need)
         if room == NULL:
             return 0
+        keyed = state_here(record, self.known_rules, &state)
         lay_out_record(
             record, room, <uint64_t>self.serial << 32 | self.slot, self.known.number, self.upstream_id,
-            self.known.path_here,
+            self.known.path_here, &state if keyed else NULL,
         )
-        self.ring.commit(<uint32_t>need)
+        self.ring.commit((<RecordHeader*>room).length)
         self.messages_in += 1
         self.taken_txid = record.txid
         self.taken_bytes += align8(record.length)
@@ -340,12 +345,14 @@ cdef class SinkFlow:
         self.known.number = <uint32_t>(self.names.topic_numbers.find(self.known.topic).value - 1)
         self.known.path = extension_word(record, EXTENSION_PATH, 0) if record.extension_length else 0
         self.known.path_here = self.names.path_of(record)
+        self.known_rules = self.names.entry_of(record).sow
+        self.known.payload_max = payload_max_of(self.names.entry_of(record))
         return 0
 
     cdef uint64_t prepare(
         self, const RecordHeader* record, const RecordHeader* first, const uint8_t* end
     ) except? 0:
-        """The bytes that a record or transaction needs in the ring, after its topics and names were declared.
+        """The most bytes that a record or transaction needs in the ring, after its topics and names were declared.
 
         0: it is passed over. NO_ROOM: the ring has no room for a declaration.
         """
@@ -356,7 +363,12 @@ cdef class SinkFlow:
         while <const uint8_t*>at < end:
             entry = self.names.entry_of(at)
             if not self.permits(entry):
-                self.reject(first, end, entry)
+                self.reject(first, end, entry.refusal or f"not entitled to replicate the topic {entry.name!r}")
+                return 0
+            if at.payload_length > payload_max_of(entry):
+                self.reject(
+                    first, end, f"the SOW topic {entry.name!r} takes no message of this size: raise its SlabSize",
+                )
                 return 0
             at = <const RecordHeader*>(<const uint8_t*>at + align8(at.length))
         at = first
@@ -368,7 +380,7 @@ cdef class SinkFlow:
                 entry.mark_declared()
             if not self.names.declare_all(at):
                 return NO_ROOM
-            need += at.length + extension_bytes(at) - at.extension_length
+            need += at.length + extension_bytes_max(at, entry.sow is not None) - at.extension_length
             if record != first:
                 need = align8(need)
             at = <const RecordHeader*>(<const uint8_t*>at + align8(at.length))
@@ -383,25 +395,23 @@ cdef class SinkFlow:
             return given
         return found.value == PERMISSION_GIVEN
 
-    cdef int reject(self, const RecordHeader* record, const uint8_t* end, TopicEntry entry) except -1:
-        """Pass over records of which one has a topic that the source may not replicate (decision 25.23)."""
+    cdef int reject(self, const RecordHeader* record, const uint8_t* end, str reason) except -1:
+        """Pass over records of which one must not be recorded here (decision 25.23)."""
         while <const uint8_t*>record < end:
             if len(self.rejections) < REJECTIONS_MAX:
-                self.rejections.append(
-                    (record.txid, entry.refusal or f"not entitled to replicate the topic {entry.name!r}")
-                )
+                self.rejections.append((record.txid, reason))
             record = <const RecordHeader*>(<const uint8_t*>record + align8(record.length))
         return 0
 
-    cdef int lay_out(
+    cdef uint32_t lay_out(
         self, const RecordHeader* record, const RecordHeader* first, const uint8_t* end, uint8_t* room
-    ) except -1:
-        """Write a record, or a transaction with its group, as a ring has it."""
+    ) except? 0:
+        """Write a record, or a transaction with its group, as a ring has it. Returns its length."""
         cdef RecordHeader* transaction = <RecordHeader*>room
         cdef uint8_t* at = room
         if record == first:
             self.lay_out_one(record, room)
-            return 0
+            return transaction.length
         memcpy(room, record, TRANSACTION_BYTES)
         transaction.position = <uint64_t>self.serial << 32 | self.slot
         transaction.publisher_id = first.publisher_id
@@ -412,12 +422,19 @@ cdef class SinkFlow:
             first = <const RecordHeader*>(<const uint8_t*>first + align8(first.length))
         transaction.length = <uint32_t>(at - room)
         (<TransactionGroup*>(room + RECORD_HEADER_BYTES)).bytes = transaction.length - TRANSACTION_BYTES
-        return 0
+        return transaction.length
 
-    cdef uint8_t* lay_out_one(self, const RecordHeader* record, uint8_t* room) noexcept:
+    cdef uint8_t* lay_out_one(self, const RecordHeader* record, uint8_t* room) except NULL:
         """Write one record. Returns the address behind its padding."""
+        cdef TopicEntry entry = self.names.entry_of(record)
+        cdef RecordState state
+        cdef bint keyed = state_here(record, entry.sow, &state)
         return lay_out_record(
-            record, room, <uint64_t>self.serial << 32 | self.slot,
-            <uint32_t>(self.names.topic_numbers.find(<uint64_t>record.topic_id + 1).value - 1), self.upstream_id,
-            self.names.path_of(record),
+            record, room, <uint64_t>self.serial << 32 | self.slot, entry.number, self.upstream_id,
+            self.names.path_of(record), &state if keyed else NULL,
         )
+
+
+cdef inline uint64_t payload_max_of(TopicEntry entry) noexcept:
+    """Bytes of the largest message that a topic takes."""
+    return RECORD_BYTES_MAX if entry.sow is None else entry.sow.payload_max

@@ -185,7 +185,6 @@ cdef int tell_vector(Sequencer core, int index, uint32_t slot, uint32_t serial, 
 cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session, TransportState state) except -1:
     """Accept, drop or refuse one record, or one transaction, of a flow."""
     cdef uint32_t slot = <uint32_t>record.position
-    cdef RecordHeader* keyed
     cdef uint64_t source_txid
     cdef uint64_t need
     cdef uint64_t[NAMES_OF_RECORD] names
@@ -210,6 +209,8 @@ cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session,
     of_queue = KIND_QUEUE_ACKNOWLEDGEMENT <= record.kind <= KIND_OWNERSHIP_TRANSFER
     if of_queue and not is_queue_record(core, record, topic):
         return malformed(core, session, slot, state)
+    if record.kind == KIND_SOW_DELETE and not is_sound_removal(record):
+        return malformed(core, session, slot, state)
     if record.kind == KIND_TRANSACTION_REFUSED and (
         refused_transaction(record) == NULL or refused_transaction(record).sequence > record.sequence
     ):
@@ -233,17 +234,12 @@ cdef int take_replicated(Sequencer core, RecordHeader* record, Session* session,
         return core._refuse(session, slot, state)
     of_state = topic.sow is not None and record.kind <= KIND_SOW_DELETE
     if of_state and record.kind == KIND_SOW_DELETE:
-        if not is_sound_removal(record):
-            return malformed(core, session, slot, state)
         if not enter_replicated_removal(topic.sow, record, writer is core.journal):
             return core._refuse(session, slot, state)
     elif of_state:
-        keyed = with_key(core, topic, record)
-        of_state = keyed != NULL
-        if of_state:
-            record = enter_state(core, topic.sow, keyed, writer is core.journal, False)
-            if record == NULL:
-                return core._refuse(session, slot, state)
+        of_state = has_key(core, topic, record)
+        if of_state and enter_state(core, topic.sow, record, writer is core.journal, False) == NULL:
+            return core._refuse(session, slot, state)
     enters = topic.feeds and writer is core.journal and record.kind <= KIND_DELTA_PUBLISH
     if enters and not core.adapter.manager.arena.ensure(<uint32_t>PyTuple_GET_SIZE(topic.feeds)):
         return core._refuse(session, slot, state)

@@ -51,6 +51,8 @@ class Topic:
 
 class TransportState: ...
 
+_FindSow = Callable[[str, str], "tuple[SowTopic, int, KeyMaker] | None"]
+
 class SowTopic:
     replay_from_ns: int
     def __init__(
@@ -81,6 +83,7 @@ class CarryOver:
     @property
     def txid(self) -> int: ...
     def step(self, control: ControlPage, bytes_max: int, slots_max: int) -> bool: ...
+    def end(self) -> None: ...
 
 class ReplicatedNames: ...
 
@@ -102,7 +105,7 @@ class Sequencer:
         queues: tuple[LogAdapter, _QueueTopics] | None = None,
         refused: Mapping[int, Iterable[int]] | None = None,
         write_vector: Callable[[str, bytearray], bool] | None = None,
-        sow: tuple[Callable[[str, str], tuple[SowTopic, int, KeyMaker] | None], list[SowTopic], JournalPlaces | None] | None = None,
+        sow: tuple[_FindSow, list[SowTopic], JournalPlaces | None] | None = None,
     ) -> None: ...
     log_txid: int
     @property

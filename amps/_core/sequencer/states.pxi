@@ -15,15 +15,12 @@ from libc.string cimport memcpy, memset
 
 from amps._core.journal.reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
 from amps._core.journal.record cimport (
-    EXTENSION_STATE,
-    EXTENSION_STATE_BYTES,
     KIND_DELTA_PUBLISH,
     KIND_SOW_EXPIRY,
     NO_EXPIRATION,
     RECORD_BYTES_MAX,
     RecordState,
     RemovedKey,
-    put_extension,
     record_correlation_id,
     record_sow_key,
     record_state,
@@ -131,6 +128,7 @@ cdef RecordHeader* enter_state(
     cdef TopicState state = sow.state
     cdef RecordState* about = record_state(record)
     cdef uint64_t before
+    cdef bint is_delta
     core.refusal = None
     if about == NULL:
         raise ValueError("a message for a SOW topic has no key")
@@ -141,15 +139,17 @@ cdef RecordHeader* enter_state(
             if about.key == 0:
                 core.refusal = "two chains"
                 return NULL
-        before = state.value_of(about.key)
-        record = shaped_record(
-            core, sow, record, stored_record(core, state, before) if before else NULL,
-            record.flags & FLAG_DELTA and sow.documents is not None,
-        )
-        if record == NULL:
-            core.refusal = "message too large"
-            return NULL
-        if record.flags & FLAG_DELTA and sow.documents is not None:
+        is_delta = record.flags & FLAG_DELTA and sow.documents is not None
+        if is_delta or sow.enrichment is not None:
+            # Other messages need no value before, and reading it may wait for the disk.
+            before = state.value_of(about.key)
+            record = shaped_record(
+                core, sow, record, stored_record(core, state, before) if before else NULL, is_delta
+            )
+            if record == NULL:
+                core.refusal = "message too large"
+                return NULL
+        if is_delta:
             record.kind = KIND_DELTA_PUBLISH
         about = record_state(record)
     if not state.ensure(record.length, in_journal):
@@ -282,39 +282,18 @@ cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint
     return True
 
 
-cdef RecordHeader* with_key(Sequencer core, Topic topic, RecordHeader* record) except? NULL:
-    """A message of another instance with its key: that of its record, or one that is made here. NULL: it has none, and
-    is no value of the topic.
+cdef bint has_key(Sequencer core, Topic topic, RecordHeader* record) except -1:
+    """Whether a complete message is a value of its SOW topic. It has its key from the process that pushed it, unless a
+    key generator makes the keys.
     """
     cdef RecordState* about = record_state(record)
-    cdef RecordState added
-    cdef RecordHeader* made
-    cdef uint64_t key
-    cdef uint64_t head = RECORD_HEADER_BYTES + <uint64_t>record.extension_length
-    if about != NULL and about.definition == topic.keys.definition and topic.sow.generator is None:
-        return record
-    key = topic.sow.make_key(topic.keys, record)
-    if key == 0:
-        return NULL
-    if about != NULL:
-        about.key = key
-        about.definition = topic.keys.definition
-        return record
-    if record.extension_length > 0xFFFF - EXTENSION_STATE_BYTES or record.length > RECORD_BYTES_MAX - (
-        EXTENSION_STATE_BYTES
-    ):
-        return NULL
-    made = reserve_merged(core, record.length + <uint64_t>EXTENSION_STATE_BYTES)
-    memcpy(made, record, head)
-    added.key = key
-    added.previous = 0
-    added.definition = topic.keys.definition
-    added.unused = 0
-    put_extension(<uint8_t*>made + head, EXTENSION_STATE, <const uint64_t*>&added)
-    memcpy(<uint8_t*>made + head + EXTENSION_STATE_BYTES, <const uint8_t*>record + head, record.length - head)
-    made.length = record.length + EXTENSION_STATE_BYTES
-    made.extension_length = record.extension_length + EXTENSION_STATE_BYTES
-    return made
+    if about == NULL or about.definition != topic.keys.definition:
+        return False
+    if topic.sow.generator is not None:
+        about.key = topic.sow.generator(
+            (<const char*>record_payload(record))[: record.payload_length], core.next_txid
+        )
+    return about.key != 0
 
 
 cdef bint is_sound_removal(const RecordHeader* record) noexcept nogil:
@@ -331,22 +310,18 @@ cdef bint is_sound_removal(const RecordHeader* record) noexcept nogil:
 
 
 cdef bint enter_replicated_removal(SowTopic sow, RecordHeader* record, bint in_journal) except -1:
-    """Keep the keys of a sound removal on another instance that have a value here. False: there is no room for it."""
+    """Set the links of a sound removal on another instance. False: there is no room for it.
+
+    It keeps keys that have no value here: the instances to which it goes on may have one.
+    """
     cdef TopicState state = sow.state
     cdef RemovedKey* keys = <RemovedKey*>record_payload(record)
     cdef uint32_t count = record.payload_length // <uint32_t>sizeof(RemovedKey)
-    cdef uint32_t kept = 0
     cdef uint32_t at
-    cdef uint64_t place
     if not in_journal and not state.values.ensure(<uint64_t>count * REMOVAL_BYTES):
         return False
     for at in range(count):
-        place = state.value_of(keys[at].key)
-        if place:
-            keys[kept].key = keys[at].key
-            keys[kept].previous = place
-            kept += 1
-    shorten(record, kept * <uint32_t>sizeof(RemovedKey))
+        keys[at].previous = state.value_of(keys[at].key)
     return True
 
 
@@ -361,6 +336,8 @@ cdef bint serve_states(Sequencer core, ControlPage control) except -1:
     for sow in core.sow_topics:
         if sow.state.table.next_expiry_ns() <= core.now_ns:
             worked = expire(core, sow) or worked
+        if sow.state.values.moved_count:
+            sow.state.values.release_moved()
         if sow.state.removed_count or sow.state.values.wants_compaction() or sow.state.values.emptied:
             if floor == 0:
                 floor = control.state_floor(core.published_txid)
@@ -470,13 +447,17 @@ cdef class CarryOver:
     First the records of these journals are read, oldest first, to find the value of each key at the position where the
     log will begin. Then the values of all slots that are there are copied. It begins when no reader is before that
     position any more.
+
+    Nothing is compacted meanwhile. It ends only when no moved record waits for a sync: a record that is found alive after
+    a start must not belong to a key whose removal was in these journals.
     """
 
     cdef Sequencer core
     cdef LogCursor cursor
     cdef readonly uint64_t limit   # log position at which the log will begin
     cdef readonly uint64_t txid    # of the first record there
-    cdef list topics
+    cdef list all_topics
+    cdef list topics               # those that are not done
     cdef uint32_t slot             # next one of the first topic
     cdef bint reading
     cdef bint begun
@@ -488,12 +469,20 @@ cdef class CarryOver:
         self.cursor = cursor
         self.limit = limit
         self.txid = txid
-        self.topics = [sow for sow in core.sow_topics if sow.state.recorded]
+        self.all_topics = [sow for sow in core.sow_topics if sow.state.recorded]
+        self.topics = list(self.all_topics)
         self.slot = 0
         self.reading = True
         self.begun = False
         for sow in self.topics:
+            sow.state.values.held = True
             sow.state.begin_carrying(txid)
+
+    def end(self):
+        """Let files be compacted again: it is done, or given up."""
+        cdef SowTopic sow
+        for sow in self.all_topics:
+            sow.state.values.held = False
 
     def step(self, ControlPage control not None, uint64_t bytes_max, uint32_t slots_max):
         """Go on. True: all is copied. Raises StateMemoryFull, LogDamaged."""
@@ -521,6 +510,10 @@ cdef class CarryOver:
                 skip_record(self.cursor, record)
             return False
         if not self.topics:
+            for sow in self.all_topics:
+                sow.state.values.release_moved()
+                if sow.state.values.moved_count:
+                    return False
             return True
         sow = <SowTopic>self.topics[0]
         end = <uint32_t>min(sow.state.table.header.slots_used, <uint64_t>self.slot + slots_max)

@@ -252,9 +252,8 @@ cdef int place_record(Sequencer core, RecordHeader* record, uint32_t topic_id) e
 cdef int place_in_group(Sequencer core, Topic topic, RecordHeader* record) except -1:
     """Give a record of a transaction the next place of the current run; a message becomes the value of its key."""
     cdef RecordState* about = NULL
-    if topic.sow is not None and is_value(record):
+    if topic.sow is not None and is_value(record) and has_key(core, topic, record):
         about = record_state(record)
-    if about != NULL:
         about.previous = topic.sow.state.place_of(about.key)
     place_record(core, record, core.run_writer.places[topic.number].topic_id)
     core.next_txid += 1

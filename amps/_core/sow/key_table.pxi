@@ -38,6 +38,27 @@ def table_bytes():
     return TABLE_HEADER_BYTES + KEYS_MAX * sizeof(uint32_t) + KEYS_MAX * sizeof(KeySlot)
 
 
+cdef dict counters_of(const TableHeader* header):
+    return {
+        "valid_keys": header.live, "removed_keys": header.removed, "stored_bytes": header.value_bytes,
+        "insert_count": header.insert_count, "update_count": header.update_count,
+        "delete_count": header.delete_count, "last_txid": header.last_txid, "slots_used": header.slots_used,
+    }
+
+
+def table_counters(const unsigned char[::1] head not None):
+    """{name: value} of the counters of a key table, from the first TABLE_HEAD_BYTES of its file.
+
+    The core may change them meanwhile: each value is whole, but one may be older than another.
+    """
+    if head.shape[0] < TABLE_HEAD_BYTES:
+        raise ValueError("the beginning of the key table is missing")
+    return counters_of(<const TableHeader*>&head[0])
+
+
+TABLE_HEAD_BYTES = sizeof(TableHeader)
+
+
 class StateMemoryFull(MemoryError):
     """A SOW topic has no room for another key or value."""
 
@@ -111,15 +132,16 @@ cdef class KeyMemory:
     def slots_used(self):
         return self.header.slots_used
 
+    @property
+    def begin_txid(self):
+        """The lowest transaction id of which snapshots can be read; None: only present ones, the topic is not in the log.
+        """
+        cdef uint64_t txid = load_acquire(&self.header.begin_txid)
+        return None if txid == NEVER else txid
+
     def counters(self):
-        """{name: value} of the counters in the header."""
-        cdef TableHeader header = self.header[0]
-        return {
-            "valid_keys": header.live, "removed_keys": header.removed, "stored_bytes": header.value_bytes,
-            "insert_count": header.insert_count, "update_count": header.update_count,
-            "delete_count": header.delete_count, "slab_count": header.file_slabs, "last_txid": header.last_txid,
-            "slots_used": header.slots_used,
-        }
+        """The counters; see `table_counters`."""
+        return counters_of(self.header)
 
 
 @cython.final

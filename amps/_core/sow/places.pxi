@@ -1,8 +1,8 @@
 # Records of a journal by their log position.
 #
-# Values of a topic lie at random places. Whether a place is in memory is asked for windows of WINDOW_BYTES, and known for
-# a *period*, about a second: one question for each record would cost more than the record. A page that is evicted within
-# the period costs a read from the disk.
+# Values of a topic lie at random places. Whether a place is in memory is asked for windows of WINDOW_BYTES, and known
+# for a *period*, about a second: one question for each record would cost more than the record. A page that is evicted
+# within the period costs a read from the disk.
 
 from libc.stdint cimport uint64_t, uint8_t
 from libc.stdlib cimport calloc, free
@@ -88,8 +88,8 @@ cdef class JournalPlaces:
         return record
 
     cdef const RecordHeader* address(self, uint64_t position) except? NULL:
-        """Where the record at a log position lies, to have it fetched from memory; it is neither read nor checked. NULL:
-        in a compressed file. Raises LogDamaged, LogRemoved.
+        """Where the record at a log position lies, to have it fetched from memory; it is neither read nor checked.
+        NULL: in a compressed file. Raises LogDamaged, LogRemoved.
         """
         cdef PlaceFile place = self.file
         if place is None or not place.begin <= position < place.end:
@@ -162,6 +162,10 @@ cdef class JournalPlaces:
     def missing(self):
         """File, offset and length of the part to read, and the file offset up to which it is needed."""
         return self.missing_file, self.missing_offset, self.missing_bytes, self.needed_until
+
+    def read_missing(self):
+        """Read the missing part from the disk, waiting for it. Raises LogUnreadable."""
+        self.missing_file.need(self.missing_offset, self.missing_bytes)
 
     def forget(self, before_number):
         """Close the journals with smaller numbers."""

@@ -46,7 +46,6 @@ cdef packed struct TableHeader:
     uint64_t update_count
     uint64_t delete_count          # expiries too
     uint64_t last_txid             # of the last change
-    uint64_t file_slabs            # slabs of the value file
     uint64_t topic_count           # logical topics with a number
     # The past that can be read: what was before is in `KeySlot.base`. Of a topic that is not recorded: 0 and NEVER.
     uint64_t begin_position        # links to log positions before it lead nowhere

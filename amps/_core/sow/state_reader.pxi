@@ -1,16 +1,23 @@
 # The state of a SOW topic as other processes than the core read it.
 #
-# A *snapshot* at a transaction id is the state by all records with smaller transaction ids. A slot whose record is newer
-# leads back to it over the links of the records. The record of a slot may be beyond the watermark up to which the log
-# is written: `value` then returns NOT_WRITTEN, and the caller tries again after the next watermark.
+# A *snapshot* at a transaction id is the state by all records with smaller transaction ids. A slot whose record is
+# newer leads back to it over the links of the records. The record of a slot may be beyond the watermark up to which
+# the log is written: `walk` then returns NOT_WRITTEN, and the caller tries again after the next watermark.
 
 from libc.stdint cimport uint32_t, uint64_t
 
 from amps._core.journal.record cimport RecordHeader, RecordState, RemovedKey, record_state
 
 
+cdef enum:
+    LINK_BYTES = 512               # of a record, which contain its link
+
 cdef RecordHeader not_written
+cdef RecordHeader not_resident
+cdef RecordHeader not_reached
 cdef const RecordHeader* NOT_WRITTEN = &not_written
+cdef const RecordHeader* NOT_RESIDENT = &not_resident
+cdef const RecordHeader* NOT_REACHED = &not_reached
 
 
 @cython.final
@@ -29,8 +36,8 @@ cdef class StateReader:
         return self.places.at(place)
 
     cdef const RecordHeader* address(self, const KeySlot* slot) except? NULL:
-        """Where the newest record of a slot lies, to have it fetched from memory; it is neither read nor checked. NULL: it
-        is not known without reading. Raises LogDamaged, LogRemoved.
+        """Where the newest record of a slot lies, to have it fetched from memory; it is neither read nor checked.
+        NULL: it is not known without reading. Raises LogDamaged, LogRemoved.
         """
         if slot.place & PLACE_IN_FILE:
             return self.values.at(slot.place)
@@ -42,9 +49,12 @@ cdef class StateReader:
         """
         return place & PLACE_IN_FILE != 0 or self.places.is_resident(place, length)
 
-    cdef const RecordHeader* value(self, const KeySlot* slot, uint64_t txid, uint64_t written) except? NULL:
+    cdef const RecordHeader* walk(self, KeySlot* slot, uint64_t txid, uint64_t written, uint32_t steps) except? NULL:
         """The value of a copied slot at a transaction id; NULL: none. written: the log is written up to this position.
-        Returns NOT_WRITTEN if that does not suffice. Raises LogDamaged, LogRemoved.
+        Does not wait for the disk, and follows at most so many links. Raises LogDamaged, LogRemoved.
+
+        NOT_WRITTEN: try again when the log is written further. NOT_RESIDENT: when the part that `places` names as
+        missing was read. NOT_REACHED: there are more links. The slot then keeps the place that was reached.
         """
         cdef const RecordHeader* record
         cdef const RecordState* state
@@ -53,16 +63,29 @@ cdef class StateReader:
         cdef uint64_t begin
         cdef KeySlot now
         if slot.txid < txid:
-            return self.at(place) if slot.state == KEY_LIVE else NULL
+            if slot.state != KEY_LIVE:
+                return NULL
+            return self.at(place) if self.is_resident(place, slot.length) else NOT_RESIDENT
         if not place & PLACE_IN_FILE and place >= written:
             return NOT_WRITTEN
         # The base that belongs to this beginning of the log may be newer than the copied slot.
         begin = load_acquire(&self.table.header.begin_position)
         if not self.table.find_copy(slot.key, &now):
             return NULL
-        record = self.at(place)
-        while record.txid >= txid:
-            if is_removal(record):
+        while True:
+            slot.place = place
+            slot.txid = txid
+            if steps == 0:
+                return NOT_REACHED
+            steps -= 1
+            if not self.is_resident(place, LINK_BYTES):
+                return NOT_RESIDENT
+            record = self.at(place)
+            if record.txid < txid or is_removal(record):
+                if not self.is_resident(place, record.length):
+                    return NOT_RESIDENT
+                if record.txid < txid:
+                    return NULL if is_removal(record) else record
                 removed = removed_key(record, slot.key)
                 place = removed.previous if removed != NULL else 0
             else:
@@ -70,15 +93,22 @@ cdef class StateReader:
                 place = state.previous if state != NULL else 0
             # A topic in the log: what was before the log is the base. The record of any other link is still there.
             if self.table.header.begin_txid != NEVER and (place & PLACE_IN_FILE or place < begin):
-                place = now.base
-                if place == 0:
-                    return NULL
-                record = self.at(place)
-                break
+                return self.at(now.base) if now.base else NULL
             if place == 0:
                 return NULL
-            record = self.at(place)
-        return NULL if is_removal(record) else record
+
+    cdef const RecordHeader* value(self, const KeySlot* slot, uint64_t txid, uint64_t written) except? NULL:
+        """As `walk`, but waits for the disk, and follows all links. Returns NOT_WRITTEN if the log is not written far
+        enough.
+        """
+        cdef KeySlot at = slot[0]
+        cdef const RecordHeader* record
+        while True:
+            record = self.walk(&at, txid, written, 0xFFFFFFFF)
+            if record == NOT_RESIDENT:
+                self.places.read_missing()
+            elif record != NOT_REACHED:
+                return record
 
     def values_at(self, uint64_t txid, uint64_t written):
         """{key: (transaction id, payload)} of a snapshot, for tools and tests."""

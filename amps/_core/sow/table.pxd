@@ -54,14 +54,21 @@ cdef struct Slab:
     uint64_t used                  # bytes up to the end of the last record, header included
     uint64_t live                  # bytes of the live records
     uint64_t emptied_txid          # in SLAB_EMPTIED: every removal of its records has a smaller transaction id
+    uint64_t emptied_change        # in SLAB_EMPTIED: number of this change
     uint32_t state                 # SlabState
     uint32_t unused
+
+
+cdef struct MovedRecord:
+    uint64_t place                 # where it was before
+    uint64_t change                # number of the move
 
 
 @cython.final
 cdef class ValueFile:
     cdef int descriptor
     cdef bint writable
+    cdef readonly bint ordered             # what is needed no more goes only after a sync of what replaces it
     cdef object allocate
     cdef readonly uint64_t slab_size       # as configured
     cdef readonly uint64_t bytes_of_slab   # in the file
@@ -81,6 +88,17 @@ cdef class ValueFile:
     cdef uint64_t next_txid                # of the sequencer
     cdef uint64_t victim                   # slab that is being compacted, plus 1; 0 = none
     cdef uint64_t victim_offset
+    cdef public bint held                  # no compaction meanwhile
+    cdef readonly uint64_t changes         # moves of records, and emptied slabs
+    cdef uint64_t synced                   # the changes up to this number are on the disk
+    cdef MovedRecord* moved                # records that compaction has copied, and that are not released yet
+    cdef uint64_t moved_first
+    cdef uint64_t moved_count              # from moved_first on
+    cdef uint64_t moved_capacity
+    cdef readonly uint64_t highest_txid    # of the records that a scan has found
+    cdef readonly uint64_t highest_topic   # number of a logical topic that a scan has found
+    cdef uint64_t damage_count
+    cdef uint64_t damage_offset            # in the file, of the first damage
     cdef readonly object obstacle
 
     cdef uint8_t* slab_data(self, uint64_t slab) except NULL
@@ -89,13 +107,20 @@ cdef class ValueFile:
     cdef bint fits(self, uint64_t length) noexcept nogil
     cdef bint ensure(self, uint64_t length) except -1
     cdef int begin_slab(self, uint64_t slab) except -1
+    cdef int put_slab_header(self, uint64_t slab) except -1
     cdef int end_slab(self) except -1
     cdef void empty_slab(self, uint64_t number) noexcept
     cdef uint64_t append(self, const RecordHeader* record, uint32_t topic) except 0
     cdef int release(self, uint64_t place) except -1
+    cdef int note_moved(self, uint64_t place) except -1
+    cdef int release_moved(self) except -1
     cdef bint wants_compaction(self) noexcept nogil
     cdef bint choose_victim(self) noexcept nogil
+    cdef bint slab_begun(self, uint64_t number) except -1
+    cdef bint slab_header_sound(self, uint64_t number) except -1
     cdef RecordHeader* next_record(self, uint64_t number, bint* dead) except? NULL
+    cdef void note_damage(self, uint64_t number, uint64_t offset) noexcept
+    cdef int end_scan(self) except -1
 
 
 # See sow/places.pxi.
@@ -184,8 +209,10 @@ cdef uint64_t key_of(const RecordHeader* record) noexcept nogil
 
 # See sow/state_reader.pxi.
 
-# Returned in place of a record that is not written yet.
+# Returned in place of a record: see StateReader.walk.
 cdef const RecordHeader* NOT_WRITTEN
+cdef const RecordHeader* NOT_RESIDENT
+cdef const RecordHeader* NOT_REACHED
 
 
 @cython.final
@@ -197,4 +224,5 @@ cdef class StateReader:
     cdef const RecordHeader* at(self, uint64_t place) except NULL
     cdef const RecordHeader* address(self, const KeySlot* slot) except? NULL
     cdef bint is_resident(self, uint64_t place, uint64_t length) except -1
+    cdef const RecordHeader* walk(self, KeySlot* slot, uint64_t txid, uint64_t written, uint32_t steps) except? NULL
     cdef const RecordHeader* value(self, const KeySlot* slot, uint64_t txid, uint64_t written) except? NULL

@@ -166,7 +166,7 @@ cdef class TopicState:
         slot.state = state
         self.table.set_expiry(number, expires_ns if expires_ns else NEVER, self.expires)
         self.table.end_change(slot)
-        self.table.header.last_txid = record.txid
+        self.table.header.last_txid = max(self.table.header.last_txid, record.txid)
 
     cdef bint remove(self, uint64_t key, const RecordHeader* record, bint in_journal) except -1:
         """Remove a key by a record of a removal. False: it has no value."""
@@ -273,7 +273,7 @@ cdef class TopicState:
                 return False
             number = values.victim - 1
             if values.victim_offset >= values.slabs[number].used:
-                # Only records that are not of a slot are left, which there should not be.
+                # All are moved, and wait for a sync.
                 values.victim = 0
                 return False
             record = <RecordHeader*>(values.slab_data(number) + values.victim_offset)
@@ -298,7 +298,7 @@ cdef class TopicState:
             else:
                 slot.base = moved
             self.table.end_change(slot)
-            values.release(place)
+            values.note_moved(place)
             done += length
         return values.wants_compaction()
 
@@ -361,13 +361,13 @@ cdef class TopicState:
     # --- after a start ----------------------------------------------------------------------------------------
 
     def take_file(self, uint64_t file_bytes):
-        """Take the records of a value file that a core has left. Returns the number of keys with a value."""
+        """Take the records of a value file that a core has left. Returns the number of keys with a value. Raises
+        OSError, StateMemoryFull.
+        """
         cdef ValueFile values = self.values
         cdef uint64_t count = values.count_slabs(file_bytes)
         cdef uint64_t number
         cdef uint64_t length
-        cdef uint64_t newest = 0
-        cdef uint64_t newest_serial = 0
         cdef bint dead = False
         cdef RecordHeader* record
         for number in range(count):
@@ -379,26 +379,14 @@ cdef class TopicState:
                 if not dead:
                     values.slabs[number].live += length
                     values.live_bytes += length
+                    values.highest_txid = max(values.highest_txid, record.txid)
+                    values.highest_topic = max(values.highest_topic, <uint64_t>record.topic_id)
                     self._take(
                         record, key_of(record),
                         PLACE_IN_FILE | (number * values.bytes_of_slab + values.slabs[number].used), record.topic_id,
                     )
                 values.slabs[number].used += length
-        for number in range(count):
-            if values.slabs[number].state == SLAB_FULL:
-                if values.slabs[number].live == 0:
-                    values.slabs[number].state = SLAB_FREE
-                    continue
-                values.used_bytes += values.slabs[number].used
-                if (<SlabHeader*>values.slab_data(number)).serial > newest_serial:
-                    newest_serial = (<SlabHeader*>values.slab_data(number)).serial
-                    newest = number + 1
-        if newest:
-            values.slabs[newest - 1].state = SLAB_OPEN
-            values.used_bytes -= values.slabs[newest - 1].used
-            values.open_slab = newest - 1
-            values.has_open = True
-            (<uint64_t*>(values.slab_data(newest - 1) + values.slabs[newest - 1].used))[0] = 0
+        values.end_scan()
         return self.table.header.live
 
     cdef int _take(self, const RecordHeader* record, uint64_t key, uint64_t place, uint32_t topic) except -1:
@@ -449,8 +437,8 @@ cdef class TopicState:
             number = self.table.find(keys[at].key)
             if number != NO_KEY_SLOT:
                 slot = &self.table.slots[number]
-                if slot.state == KEY_LIVE and slot.txid < record.txid:
-                    self.remove(keys[at].key, record, True)
+                if slot.state == KEY_LIVE and slot.txid < record.txid and self.remove(keys[at].key, record, True):
+                    self.table.header.delete_count -= 1  # it is counted since the start
         return 0
 
 

@@ -7,8 +7,15 @@
 #
 # The file: a header page; slabs, each with a header of 64 bytes, then records as in a journal. A record is dead when its
 # checksum is inverted. Behind the last record of a slab are 8 zero bytes. So after the death of the process, a scan finds
-# all records with their state: the file lives in the page cache. After a crash of the machine, what was not synced yet
-# may be missing; a scan takes what is sound.
+# all records with their state: the file lives in the page cache. After a crash of the machine, each page is as it was at
+# the last sync, or at any later moment; a scan takes what is sound.
+#
+# In an *ordered* file no order of such pages loses a value that was synced once: compaction keeps the old place of a
+# record until the new one is synced (`note_moved`, `release_moved`), and an emptied slab is not used again before a sync.
+#
+# A scan skips damaged records. The length of a record follows from the lengths of its parts, too, so a scan goes on
+# behind it although one of them is damaged. It never searches bytes for something that looks like a record: publishers
+# choose the bytes.
 #
 # Readers map the file, too. They never meet a reused slab, as long as they publish the transaction id up to which they
 # have read (ControlPage.state_floors).
@@ -21,7 +28,18 @@ from libc.string cimport memcpy, memset
 import os
 
 from amps._core.journal.record cimport RecordHeader, record_checksum, record_parts_fit
-from amps._core.shm.platform cimport align8, crc32c
+from amps._core.shm.platform cimport align8, crc32c, release_fence
+
+cdef extern from *:
+    """
+    /* Writes a word of shared memory with its own value. No change that another thread makes meanwhile is lost. */
+    static inline void write_again(uint64_t *word)
+    {
+        uint64_t value = __atomic_load_n(word, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(word, &value, value, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    }
+    """
+    void write_again(uint64_t* word) nogil
 
 cdef extern from "sys/mman.h" nogil:
     const int MAP_SHARED
@@ -60,6 +78,7 @@ cdef enum SlabState:
     SLAB_OPEN = 1
     SLAB_FULL = 2
     SLAB_EMPTIED = 3               # free as soon as the readers have passed
+    SLAB_SCANNED = 4               # was in use by an earlier core; nothing empties it before `end_scan`
 
 
 def slab_bytes(uint64_t slab_size):
@@ -74,11 +93,14 @@ cdef class ValueFile:
         self.extents = NULL
         self.extent_count = 0
         self.slabs = NULL
+        self.moved = NULL
         self.descriptor = -1
 
-    def __init__(self, int descriptor, uint64_t slab_size, bint writable, allocate=None):
+    def __init__(self, int descriptor, uint64_t slab_size, bint writable, allocate=None, bint ordered=False):
         """descriptor: of the open file; it is duplicated. writable: True in the core, which is the only writer.
-        allocate(offset, length): reserves a part of the file before it is written; may raise OSError.
+        allocate(offset, length): reserves a part of the file before it is written; may raise OSError. ordered: a crash
+        of the machine may lose no value that was synced; the file must then be synced whenever `changes` has risen
+        (`note_synced`).
         """
         self.descriptor = os.dup(descriptor)
         self.writable = writable
@@ -97,6 +119,17 @@ cdef class ValueFile:
         self.floor_txid = 0
         self.victim = 0
         self.victim_offset = 0
+        self.ordered = ordered
+        self.held = False
+        self.changes = 0
+        self.synced = 0
+        self.moved_first = 0
+        self.moved_count = 0
+        self.moved_capacity = 0
+        self.highest_txid = 0
+        self.highest_topic = 0
+        self.damage_count = 0
+        self.damage_offset = 0
         self.obstacle = None
 
     def __dealloc__(self):
@@ -106,6 +139,7 @@ cdef class ValueFile:
                 munmap(self.extents[number], self.slabs_of_extent * self.bytes_of_slab)
         free(self.extents)
         free(self.slabs)
+        free(self.moved)
         if self.descriptor >= 0:
             os.close(self.descriptor)
 
@@ -166,7 +200,10 @@ cdef class ValueFile:
             self.obstacle = f"a record of {length} bytes is larger than a slab: raise SlabSize"
             return False
         for slab in range(self.slab_count):
-            if self.slabs[slab].state == SLAB_EMPTIED and self.slabs[slab].emptied_txid <= self.floor_txid:
+            if (
+                self.slabs[slab].state == SLAB_EMPTIED and self.slabs[slab].emptied_txid <= self.floor_txid
+                and (not self.ordered or self.slabs[slab].emptied_change <= self.synced)
+            ):
                 self.slabs[slab].state = SLAB_FREE
                 self.emptied -= 1
             if self.slabs[slab].state == SLAB_FREE:
@@ -187,21 +224,27 @@ cdef class ValueFile:
 
     cdef int begin_slab(self, uint64_t slab) except -1:
         cdef uint8_t* data = self.slab_data(slab)
-        cdef SlabHeader* header = <SlabHeader*>data
         if self.has_open:
             self.end_slab()
-        self.serial += 1
         (<uint64_t*>(data + SLAB_HEADER_BYTES))[0] = 0
-        memset(header, 0, SLAB_HEADER_BYTES)
-        header.number = slab
-        header.serial = self.serial
-        header.magic = SLAB_MAGIC
-        header.checksum = crc32c(data, SLAB_HEADER_BYTES - 8)
+        release_fence()
+        self.put_slab_header(slab)
         self.slabs[slab].used = SLAB_HEADER_BYTES
         self.slabs[slab].live = 0
         self.slabs[slab].state = SLAB_OPEN
         self.open_slab = slab
         self.has_open = True
+        return 0
+
+    cdef int put_slab_header(self, uint64_t slab) except -1:
+        cdef uint8_t* data = self.slab_data(slab)
+        cdef SlabHeader* header = <SlabHeader*>data
+        self.serial += 1
+        memset(header, 0, SLAB_HEADER_BYTES)
+        header.number = slab
+        header.serial = self.serial
+        header.magic = SLAB_MAGIC
+        header.checksum = crc32c(data, SLAB_HEADER_BYTES - 8)
         return 0
 
     cdef int end_slab(self) except -1:
@@ -219,6 +262,8 @@ cdef class ValueFile:
         self.used_bytes -= slab.used
         slab.state = SLAB_EMPTIED
         self.emptied += 1
+        self.changes += 1
+        slab.emptied_change = self.changes
         slab.emptied_txid = self.next_txid
         if self.victim == number + 1:
             self.victim = 0
@@ -236,8 +281,10 @@ cdef class ValueFile:
         (<uint64_t*>(at + length - 8))[0] = 0
         memcpy(at + 8, <const uint8_t*>record + 8, record.length - 8)
         copy.topic_id = topic
+        release_fence()
         copy.checksum = record_checksum_of(copy, record.length)
-        # The length comes last: without it a scan ends here.
+        # The first 8 bytes come last: without them a scan ends here.
+        release_fence()
         copy.length = record.length
         slab.used += length
         slab.live += length
@@ -257,8 +304,59 @@ cdef class ValueFile:
             self.empty_slab(number)
         return 0
 
+    cdef int note_moved(self, uint64_t place) except -1:
+        """Compaction has copied the record at a place to another one: it is dead, in an ordered file after a sync."""
+        cdef MovedRecord* grown
+        if not self.ordered:
+            return self.release(place)
+        if self.moved_first + self.moved_count == self.moved_capacity:
+            self.moved_capacity = max(<uint64_t>64, self.moved_capacity * 2)
+            grown = <MovedRecord*>realloc(self.moved, self.moved_capacity * sizeof(MovedRecord))
+            if grown == NULL:
+                raise MemoryError()
+            self.moved = grown
+        self.changes += 1
+        self.moved[self.moved_first + self.moved_count].place = place
+        self.moved[self.moved_first + self.moved_count].change = self.changes
+        self.moved_count += 1
+        return 0
+
+    cdef int release_moved(self) except -1:
+        """Release the moved records whose new places are synced."""
+        cdef uint64_t synced = self.synced
+        while self.moved_count and self.moved[self.moved_first].change <= synced:
+            self.release(self.moved[self.moved_first].place)
+            self.moved_first += 1
+            self.moved_count -= 1
+        if self.moved_count == 0:
+            self.moved_first = 0
+        return 0
+
+    def note_synced(self, uint64_t changes):
+        """The file was synced after the change with that number. Any thread may call it."""
+        self.synced = changes
+
+    def write_pages_again(self):
+        """Let the next sync write all pages: one has failed, and the system takes the pages for written. Any thread may
+        call it.
+        """
+        cdef uint64_t number
+        cdef uint64_t offset
+        cdef uint8_t* data
+        for number in range(self.slab_count):
+            data = self.slab_data(number)
+            for offset in range(0, self.bytes_of_slab, FILE_HEADER_BYTES):
+                write_again(<uint64_t*>(data + offset))
+
+    @property
+    def wants_sync(self):
+        """Whether changes wait for a sync."""
+        return self.ordered and self.changes != self.synced
+
     cdef bint wants_compaction(self) noexcept nogil:
         """Whether more than half of the full slabs is dead, and at least two slabs could be won."""
+        if self.held or (self.victim == 0 and self.moved_count):
+            return False
         return self.victim != 0 or (
             self.used_bytes > 2 * self.live_bytes + 2 * self.bytes_of_slab
         )
@@ -277,44 +375,118 @@ cdef class ValueFile:
     # --- the state after the death of the core -----------------------------------------------------------------
 
     def count_slabs(self, uint64_t file_bytes):
-        """Find the slabs of a file of that size: those with a sound header may have records."""
+        """Find the slabs of a file of that size. Those that were in use are to be scanned. Raises OSError."""
         cdef uint64_t count = 0
         cdef uint64_t number
-        cdef SlabHeader* header
+        cdef uint64_t rest = 0
         if file_bytes > FILE_HEADER_BYTES:
             count = (file_bytes - FILE_HEADER_BYTES) // self.bytes_of_slab
+            rest = (file_bytes - FILE_HEADER_BYTES) % self.bytes_of_slab
+        if rest:
+            # The file was cut, or a slab is allocated in part.
+            self.allocate(FILE_HEADER_BYTES + count * self.bytes_of_slab, self.bytes_of_slab)
+            count += 1
         self.grow_slabs(count)
         self.slab_count = count
+        if rest and self.slab_begun(count - 1):
+            self.note_damage(count - 1, rest)
         for number in range(count):
-            header = <SlabHeader*>self.slab_data(number)
             self.slabs[number].state = SLAB_FREE
-            if (
-                header.magic == SLAB_MAGIC and header.number == number
-                and header.checksum == crc32c(header, SLAB_HEADER_BYTES - 8)
-            ):
-                self.slabs[number].state = SLAB_FULL
+            if self.slab_begun(number):
+                self.slabs[number].state = SLAB_SCANNED
                 self.slabs[number].used = SLAB_HEADER_BYTES
                 self.slabs[number].live = 0
-                self.serial = max(self.serial, header.serial)
+                if self.slab_header_sound(number):
+                    self.serial = max(self.serial, (<SlabHeader*>self.slab_data(number)).serial)
         return count
 
+    cdef bint slab_begun(self, uint64_t number) except -1:
+        """Whether a slab was ever in use: its header has other bytes than zeros."""
+        cdef const uint64_t* words = <const uint64_t*>self.slab_data(number)
+        cdef uint64_t found = 0
+        cdef uint64_t at
+        for at in range(SLAB_HEADER_BYTES // 8):
+            found |= words[at]
+        return found != 0
+
+    cdef bint slab_header_sound(self, uint64_t number) except -1:
+        cdef const SlabHeader* header = <const SlabHeader*>self.slab_data(number)
+        return (
+            header.magic == SLAB_MAGIC and header.number == number
+            and header.checksum == crc32c(header, SLAB_HEADER_BYTES - 8)
+        )
+
+    cdef void note_damage(self, uint64_t number, uint64_t offset) noexcept:
+        if self.damage_count == 0:
+            self.damage_offset = FILE_HEADER_BYTES + number * self.bytes_of_slab + offset
+        self.damage_count += 1
+
+    @property
+    def damage(self):
+        """How many damaged places a scan has found, and the file offset of the first one; None: none."""
+        return (self.damage_count, self.damage_offset) if self.damage_count else None
+
     cdef RecordHeader* next_record(self, uint64_t number, bint* dead) except? NULL:
-        """The record behind the known ones of a slab that is being scanned, dead or not; NULL: there is none."""
+        """The record behind the known ones of a slab that is being scanned, dead or not; NULL: there is none. `used` of
+        the slab is then its offset. Damaged records are skipped.
+        """
         cdef Slab* slab = &self.slabs[number]
-        cdef uint8_t* data
+        cdef uint8_t* data = self.slab_data(number)
         cdef RecordHeader* record
-        cdef uint32_t checksum
-        if slab.state != SLAB_FULL or slab.used + RECORD_HEADER_BYTES > self.bytes_of_slab:
+        cdef uint64_t length
+        if slab.state != SLAB_SCANNED:
             return NULL
-        data = self.slab_data(number)
-        record = <RecordHeader*>(data + slab.used)
-        if not record_parts_fit(record) or align8(record.length) > self.bytes_of_slab - slab.used:
-            return NULL
-        checksum = record_checksum(record)
-        dead[0] = checksum == ~record.checksum
-        if not dead[0] and checksum != record.checksum:
-            return NULL
-        return record
+        while slab.used + RECORD_HEADER_BYTES <= self.bytes_of_slab:
+            record = <RecordHeader*>(data + slab.used)
+            if (<uint64_t*>record)[0] == 0:
+                return NULL
+            length = sound_length(record, self.bytes_of_slab - slab.used)
+            if length:
+                # The death of the core, or damage, may have left another length.
+                record.length = <uint32_t>length
+                dead[0] = record.checksum != record_checksum(record)
+                return record
+            self.note_damage(number, slab.used)
+            if goes_on(data, slab.used, record.length, self.bytes_of_slab):
+                slab.used += align8(record.length)
+            elif goes_on(data, slab.used, length_of_parts(record), self.bytes_of_slab):
+                slab.used += align8(length_of_parts(record))
+            else:
+                slab.used = self.bytes_of_slab  # the rest is lost; nothing is appended here
+        return NULL
+
+    cdef int end_scan(self) except -1:
+        """All records of all slabs are known: go on with appending."""
+        cdef uint64_t number
+        cdef uint64_t newest = 0
+        cdef uint64_t newest_serial = 0
+        cdef Slab* slab
+        for number in range(self.slab_count):
+            slab = &self.slabs[number]
+            if slab.state != SLAB_SCANNED:
+                continue
+            if not self.slab_header_sound(number):
+                if slab.used == SLAB_HEADER_BYTES:
+                    slab.state = SLAB_FREE
+                    continue
+                self.note_damage(number, 0)
+                self.put_slab_header(number)
+            slab.state = SLAB_FULL
+            self.used_bytes += slab.used
+            if slab.live == 0:
+                self.empty_slab(number)
+            elif slab.used + 8 <= self.bytes_of_slab and (
+                (<SlabHeader*>self.slab_data(number)).serial > newest_serial
+            ):
+                newest_serial = (<SlabHeader*>self.slab_data(number)).serial
+                newest = number + 1
+        if newest:
+            self.open_slab = newest - 1
+            self.has_open = True
+            self.slabs[self.open_slab].state = SLAB_OPEN
+            self.used_bytes -= self.slabs[self.open_slab].used
+            (<uint64_t*>(self.slab_data(self.open_slab) + self.slabs[self.open_slab].used))[0] = 0
+        return 0
 
     @property
     def bytes_used(self):
@@ -324,3 +496,31 @@ cdef class ValueFile:
 
 cdef inline uint32_t record_checksum_of(const RecordHeader* record, uint32_t length) noexcept nogil:
     return crc32c(<const uint8_t*>record + 8, length - 8)
+
+
+cdef uint64_t length_of_parts(const RecordHeader* record) noexcept nogil:
+    """The length of a record by the lengths of its parts."""
+    return (
+        <uint64_t>RECORD_HEADER_BYTES + record.extension_length + record.correlation_id_length
+        + record.user_id_length + record.sow_key_length + record.payload_length
+    )
+
+
+cdef uint64_t sound_length(const RecordHeader* record, uint64_t room) noexcept nogil:
+    """The length of the record in so many bytes, if its checksum is right, or inverted; otherwise 0."""
+    cdef uint64_t length = length_of_parts(record)
+    cdef uint32_t checksum
+    if align8(length) > room:
+        return 0
+    checksum = crc32c(<const uint8_t*>record + 8, length - 8)
+    return length if checksum == record.checksum or checksum == ~record.checksum else 0
+
+
+cdef bint goes_on(const uint8_t* data, uint64_t offset, uint64_t length, uint64_t slab_end) noexcept nogil:
+    """Whether a slab goes on behind a damaged record of that length: with a sound record, or with its end."""
+    cdef uint64_t next_ = offset + align8(length)
+    if length < RECORD_HEADER_BYTES or next_ > slab_end:
+        return False
+    if next_ + RECORD_HEADER_BYTES > slab_end or (<const uint64_t*>(data + next_))[0] == 0:
+        return True
+    return sound_length(<const RecordHeader*>(data + next_), slab_end - next_) != 0

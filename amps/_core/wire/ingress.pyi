@@ -1,6 +1,6 @@
 from typing import Any
 
-from _typeshed import WriteableBuffer
+from _typeshed import ReadableBuffer, WriteableBuffer
 
 from amps._core.shm.memory import ControlPage, Ring
 from amps._core.wire.persisted import Destinations

@@ -400,6 +400,9 @@ cdef class Ingress:
                 return 0
             self.payload = rules.text.data
             self.payload_length = rules.text.length
+            if self.payload_length > rules.payload_max:
+                self.refusal = "message too large"
+                return 0
         if rules.generated_keys:
             self.state_key = 1  # the core puts the key in its place
         elif rules.given_keys:
@@ -857,8 +860,8 @@ cdef class Ingress:
         return refusal if refusal else records
 
     def removal_record(self, TopicEntry entry, const unsigned char[::1] keys, uint32_t token, uint64_t sequence):
-        """The record (bytes) of a deletion of records of a SOW topic, for the ring; NO_STORAGE or AFTER_REFUSAL if it cannot
-        be taken.
+        """The record (bytes) of a deletion of records of a SOW topic, for the ring; NO_STORAGE or AFTER_REFUSAL if it
+        cannot be taken.
 
         keys: RequestedKeys, ascending, at most REMOVED_KEYS_MAX. token: of the answer; 0: none is wanted. sequence: 0 =
         none.
@@ -911,6 +914,7 @@ cdef class Ingress:
         name. Otherwise (result of laying out, number of the publish concerned from 0, topic of that publish).
         """
         cdef uint64_t length = 0
+        cdef uint64_t room
         cdef uint32_t publishes = 0
         cdef int result = LAYING_MALFORMED
         cdef bytearray memory
@@ -920,10 +924,18 @@ cdef class Ingress:
         if length > RECORD_BYTES_MAX:
             return LAYING_TOO_LONG, 0, topic
         if length:
-            memory = bytearray(length)
+            room = length
+            memory = bytearray(room)
             result = lay_out_group(
-                self, <uint8_t*><char*>memory, acks, queue, self.given_sequence, &length, &publishes
+                self, <uint8_t*><char*>memory, room, acks, queue, self.given_sequence, &length, &publishes
             )
+            while result == LAYING_ROOM:
+                # Preprocessing has made messages longer.
+                room = min(room * 2, <uint64_t>RECORD_BYTES_MAX)
+                memory = bytearray(room)
+                result = lay_out_group(
+                    self, <uint8_t*><char*>memory, room, acks, queue, self.given_sequence, &length, &publishes
+                )
         if result == LAID_OUT:
             del memory[length:]
             return memory

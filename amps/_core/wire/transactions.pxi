@@ -43,6 +43,7 @@ LAYING_DENIED = 7          # it may not, or no client may
 LAYING_UNRECORDED = 8      # the transaction log does not record it
 LAYING_SEQUENCE = 9        # the sequence of that publish would be above 64 bits
 LAYING_STATE = 10          # its SOW topic does not take it: `refusal` has the reason
+LAYING_ROOM = 11           # the memory does not suffice, because preprocessing has made messages longer
 
 cdef uint64_t COMMAND_FIELDS = (
     NEEDED_FIELDS | (<uint64_t>1 << <int>FIELD_CMD_ID) | (<uint64_t>1 << <int>FIELD_SEQ)
@@ -95,7 +96,10 @@ cdef void drop_repeated(AckList acks) noexcept:
 
 
 cdef uint64_t room_for_group(Ingress connection, uint32_t entries) noexcept:
-    """The most bytes that the current command can need in the ring; 0: its body is no list, or too long."""
+    """The most bytes that the current command can need in the ring, unless preprocessing makes its messages longer.
+
+    0: its body is no list, or too long.
+    """
     cdef const uint8_t* at = connection.frame + connection.header_length
     cdef uint64_t left = connection.frame_length - connection.header_length
     cdef uint64_t per_publish = (
@@ -117,10 +121,10 @@ cdef uint64_t room_for_group(Ingress connection, uint32_t entries) noexcept:
 
 
 cdef int lay_out_group(
-    Ingress connection, uint8_t* room, AckList acks, TopicEntry queue, uint64_t first, uint64_t* length,
-    uint32_t* publishes
+    Ingress connection, uint8_t* room, uint64_t room_bytes, AckList acks, TopicEntry queue, uint64_t first,
+    uint64_t* length, uint32_t* publishes
 ) except -1:
-    """Lay out the current command in memory of `room_for_group` bytes, with the entries of `acks` as they are.
+    """Lay out the current command in memory of at least `room_for_group` bytes, with the entries of `acks` as they are.
 
     Returns a result of laying out. Without success, publishes[0] is the number of the publish concerned, from 0. The
     view of the current header is lost; all else about the current frame stays.
@@ -145,7 +149,7 @@ cdef int lay_out_group(
     lay_out(<RecordHeader*>(room + TRANSACTION_BYTES), &about, acks.entries, acks.count)
     try:
         result = lay_out_publishes(
-            connection, room, frame + header_length, frame_length - header_length,
+            connection, room, room_bytes, frame + header_length, frame_length - header_length,
             TRANSACTION_BYTES + align8(acknowledgement_length(&about, acks.count)), first, length, publishes,
         )
     finally:
@@ -181,8 +185,8 @@ cdef void fill_transaction(
 
 
 cdef int lay_out_publishes(
-    Ingress connection, uint8_t* room, const uint8_t* body, uint64_t left, uint64_t at, uint64_t first,
-    uint64_t* length, uint32_t* publishes
+    Ingress connection, uint8_t* room, uint64_t room_bytes, const uint8_t* body, uint64_t left, uint64_t at,
+    uint64_t first, uint64_t* length, uint32_t* publishes
 ) except -1:
     """Lay out the publishes of a body from the offset `at` on. Each becomes the current frame of the connection."""
     cdef TopicEntry entry
@@ -233,9 +237,14 @@ cdef int lay_out_publishes(
             return LAYING_UNRECORDED
         if not connection.take_message(entry.sow):
             return LAYING_STATE
+        if entry.sow is not None and (entry.sow.generated_keys or entry.sow.is_enriched):
+            connection.refusal = "computed fields"
+            return LAYING_STATE
         record_length = connection.record_length(first + publishes[0] + 1)
         if at + record_length > RECORD_BYTES_MAX:
             return LAYING_TOO_LONG
+        if at + align8(record_length) > room_bytes:
+            return LAYING_ROOM
         connection.fill_record(
             <RecordHeader*>(room + at), <uint32_t>record_length, entry, first + publishes[0] + 1
         )
@@ -321,7 +330,7 @@ cdef int put_transaction(Ingress connection) except -1:
     if room == NULL:
         return RING_FULL
     qsort(scratch_acks.entries, scratch_acks.count, sizeof(QueueEntry), by_position)
-    if lay_out_group(connection, room, scratch_acks, queue, first, &length, &publishes) != LAID_OUT:
+    if lay_out_group(connection, room, length, scratch_acks, queue, first, &length, &publishes) != LAID_OUT:
         return COMMAND
     connection.ring.commit(<uint32_t>length)
     scratch_acks.end_leases(connection.leases, <uint32_t>queue.queue)

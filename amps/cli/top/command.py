@@ -1,4 +1,4 @@
-"""`amps top`: show clients, subscriptions, topics, queues and destinations of a running server."""
+"""`amps top`: show clients, subscriptions, topics, queues, destinations and SOW topics of a running server."""
 
 import json
 import shutil
@@ -49,12 +49,12 @@ def top(
     once: bool,
     output: str | None,
 ) -> None:
-    """Show clients, subscriptions, topics, queues and destinations of replication of a running server.
+    """Show clients, subscriptions, topics, queues, destinations of replication and SOW topics of a running server.
 
     Needs the administration interface: <Admin> in the configuration of the server. Clients and topics without
     subscriptions are not shown, because the interface does not list them. Rates are those of the last interval.
 
-    Keys: 1 to 5 and tab change the view, s and S the column of the order, r reverses it, p pauses, j and k scroll, q
+    Keys: 1 to 6 and tab change the view, s and S the column of the order, r reverses it, p pauses, j and k scroll, q
     quits. While the server does not answer, the last values stay and their age is shown.
     """
     if output is not None and not once:

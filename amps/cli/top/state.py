@@ -22,6 +22,9 @@ VIEWS: dict[str, tuple[str, ...]] = {
     "subscriptions": ("client", "sub_id", "topic", "type", "backlog", "filter", "bookmark", "options"),
     "topics": ("topic", "type", "subscriptions", "clients", "replays", "depth"),
     "destinations": ("destination", "instance", "mode", "connected", "behind_s", "messages_per_s", "disconnects"),
+    "sow": (
+        "topic", "type", "records", "stored_bytes", "inserts_per_s", "updates_per_s", "deletes_per_s", "queries_per_s",
+    ),
 }  # fmt: skip
 """The columns of each view."""
 
@@ -38,6 +41,8 @@ class Reading:
     queues: list[Row] = field(default_factory=list)
     destinations: list[Row] = field(default_factory=list)
     """Of replication; none if the instance does not replicate."""
+    sow: list[Row] = field(default_factory=list)
+    """SOW topics, without queues."""
     counters: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Messages that have entered and left each queue, by id."""
 
@@ -50,6 +55,7 @@ class Reading:
             "topics": self.topics,
             "queues": self.queues,
             "destinations": self.destinations,
+            "sow": self.sow,
         }
 
 
@@ -97,6 +103,7 @@ def read_values(values: Mapping[str, Any], at_s: float, before: Reading | None =
     queues = [
         _queue(row, counters.get(row["id"]), at_s, comparable, consumers) for row in _members(values, "queues")
     ]
+    queue_ids = {row["id"] for row in _members(values, "queues")}
     return Reading(
         at_s,
         instance,
@@ -105,6 +112,7 @@ def read_values(values: Mapping[str, Any], at_s: float, before: Reading | None =
         _topics(subscriptions, queues),
         queues,
         [_destination(row) for row in _members(values, "replication")],
+        [_sow(row) for row in _members(values, "sow") if row["id"] not in queue_ids],
         counters,
     )
 
@@ -205,6 +213,18 @@ def _destination(row: Mapping[str, Any]) -> Row:
         "behind_s": _decimal(row.get("seconds_behind")),
         "messages_per_s": _decimal(row.get("messages_out_per_sec")),
         "disconnects": _number(row.get("disconnect_count")),
+    }
+
+
+def _sow(row: Mapping[str, Any]) -> Row:
+    """A SOW topic. Its rates are the server's own, as those of destinations."""
+    rates = ("inserts", "updates", "deletes", "queries")
+    return {
+        "topic": str(row.get("topic", "")),
+        "type": str(row.get("message_type", "")),
+        "records": _number(row.get("valid_keys")),
+        "stored_bytes": _number(row.get("stored_bytes")),
+        **{f"{name}_per_s": _decimal(row.get(f"{name}_per_sec")) for name in rates},
     }
 
 

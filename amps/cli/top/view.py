@@ -22,18 +22,25 @@ TITLES = {
     "sub_id": "sub id",
     "behind_s": "behind s",
     "messages_per_s": "messages/s",
+    "stored_bytes": "bytes",
+    "inserts_per_s": "inserts/s",
+    "updates_per_s": "updates/s",
+    "deletes_per_s": "deletes/s",
+    "queries_per_s": "queries/s",
 }
 NUMBERS = frozenset(
     ("depth", "in_per_s", "out_per_s", "age_s", "consumers", "leased", "lease_age_s", "expired_leases", "inactive",
      "delayed", "waiting", "transactions", "transactions_lease_lost", "transactions_refused",
-     "subscriptions", "topics", "clients", "backlog", "replays", "behind_s", "messages_per_s", "disconnects")
+     "subscriptions", "topics", "clients", "backlog", "replays", "behind_s", "messages_per_s", "disconnects",
+     "records", "stored_bytes", "inserts_per_s", "updates_per_s", "deletes_per_s", "queries_per_s")
 )  # fmt: skip
 FIRST_SORT = {
-    "queues": "depth", "clients": "backlog", "subscriptions": "client", "topics": "topic", "destinations": "destination"
+    "queues": "depth", "clients": "backlog", "subscriptions": "client", "topics": "topic",
+    "destinations": "destination", "sow": "topic",
 }  # fmt: skip
-OF_SOME_INSTANCES = "destinations"
-"""The view that is shown only if it has rows, or was asked for."""
-KEYS_HELP = "q quit  1-5 or tab view  s S sort  r reverse  p pause  j k scroll"
+OF_SOME_INSTANCES = ("destinations", "sow")
+"""The views that are shown only if they have rows, or were asked for."""
+KEYS_HELP = "q quit  1-6 or tab view  s S sort  r reverse  p pause  j k scroll"
 EMPTY = "-"
 LINES_AROUND_ROWS = 5
 """Two lines of heading, the two lines above the rows of the table, and the line of keys."""
@@ -130,7 +137,7 @@ def screen(
     lines: list[RenderableType] = [Text("amps top") if reading is None else heading(reading)]
     state = Text(no_wrap=True, overflow="ellipsis")
     for number, view in enumerate(VIEWS, 1):
-        if view == OF_SOME_INSTANCES and view != choice.view and not (reading and reading.destinations):
+        if view in OF_SOME_INSTANCES and view != choice.view and not (reading and getattr(reading, view)):
             continue
         state.append(f"{number} {view}", style="reverse" if view == choice.view else "")
         state.append("  ")
@@ -162,11 +169,11 @@ def screen(
 
 
 def write_once(console: Console, reading: Reading, views: Sequence[str]) -> None:
-    """Write the views one after the other, but for an empty one that most instances do not have."""
+    """Write the views one after the other, but for empty ones that most instances do not have."""
     choice = Choice()
     console.print(heading(reading), soft_wrap=True)
     for view in views:
-        if view == OF_SOME_INSTANCES and len(views) > 1 and not reading.destinations:
+        if view in OF_SOME_INSTANCES and len(views) > 1 and not getattr(reading, view):
             continue
         choice.show(view)
         console.print()

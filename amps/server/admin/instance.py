@@ -13,6 +13,7 @@ from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 from amps.server.admin.formats import format_time_ns
 from amps.server.admin.queues import QueueView
 from amps.server.admin.replication import ReplicationView
+from amps.server.admin.sow_topics import SowView, joined
 from amps.server.admin.subscriptions import subscriptions_node
 from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Node, Refused
 from amps.server.services.core_requests import CoreRefused, CoreRequests
@@ -28,6 +29,7 @@ def instance_node(
     writes: WriteStatistics,
     queues: QueueView | None,
     replication: ReplicationView | None,
+    states: SowView | None,
 ) -> Group:
     """The node of the instance. Its properties are fixed while it runs; values of core and transports are requested
     each time.
@@ -56,7 +58,9 @@ def instance_node(
     children["subscriptions"] = subscriptions_node(transports, core, queues is not None)
     if queues is not None:
         children["queues"] = queues.queues_node()
-        children["sow"] = queues.sow_node()
+    parts = [*([states.node()] if states is not None else []), *([queues.sow_node()] if queues is not None else [])]
+    if parts:
+        children["sow"] = joined(parts)
     if replication is not None:
         children["ready"] = replication.ready_node()
         if replication.has_destinations:

@@ -37,6 +37,7 @@ from amps.server.admin.origins import Origins, Provenance
 from amps.server.admin.pages import PAGE_HEADERS, confirmation_page, done_page, resource_page
 from amps.server.admin.queues import QueueView
 from amps.server.admin.replication import ReplicationView
+from amps.server.admin.sow_topics import SowView
 from amps.server.admin.tree import Document, Group, Leaf, Operation, Place, Question, Refused, find, snapshot
 from amps.server.eventlog import EventLog
 from amps.server.repeats import INTERVAL_S_MIN, Repeats, peer_of
@@ -79,8 +80,9 @@ class AdminServer:
         queues: QueueView | None = None,
         now_s: Callable[[], float] = time.time,
         replication: ReplicationView | None = None,
+        states: SowView | None = None,
     ) -> None:
-        """`queues`, `replication`: None if the instance has none. `now_s`: the wall clock."""
+        """`queues`, `replication`, `states` (SOW topics): None if the instance has none. `now_s`: the wall clock."""
         self._now_s = now_s
         self._admin = admin
         self._log = log
@@ -92,7 +94,9 @@ class AdminServer:
                         "administrator": administrator_node(
                             loaded.config, core, engine, access, log, queues, replication
                         ),
-                        "instance": instance_node(loaded, core, transports, writes, queues, replication),
+                        "instance": instance_node(
+                            loaded, core, transports, writes, queues, replication, states
+                        ),
                     }
                 )
             }

@@ -241,13 +241,21 @@ class Core:
             files.retention.start(recovered.journals, recovered.clients)
             self._begin_replication(files, settings.journal_directory, recovered)
             journal = LogWriter(files, True)
-        next_txid = max(recovered.last_txid + 1, now_ns // 1_000_000_000 * 1_000_000_000 + 1)
+        states = None
+        last_txid = recovered.last_txid
+        if config.sow_topics:
+            states = CoreStates(
+                config, self._runtime, self._log, self._disk, now_ns, recovered.last_txid
+            )
+            last_txid = max(last_txid, states.take_files())
+        next_txid = max(last_txid + 1, now_ns // 1_000_000_000 * 1_000_000_000 + 1)
         transient.open_first(0, 0, next_txid)
         if journal is not None and self._journal_files is not None and self._flusher is not None:
             self._open_journal(journal, index, recovered, next_txid)
         queues = self._recover_queues(journal, recovered) if config.queues and journal is not None else None
         self._queues = queues
-        states = self._recover_states(journal, recovered) if config.sow_topics else None
+        if states is not None:
+            self._recover_states(states, journal, recovered, next_txid)
         self._states = states
         if journal is not None:
             self._begin_actions(journal.position)
@@ -330,20 +338,19 @@ class Core:
         retention.blockers.append(lambda: queues.oldest_journal(retention.number_at))
         return queues
 
-    def _recover_states(self, journal: LogWriter | None, recovered: Recovered) -> CoreStates:
-        """Make the SOW topics, from their files and the recovered log. Raises RecoveryRefused, OSError."""
-        states = CoreStates(
-            self._config, self._runtime, self._log, self._disk, self._now_ns(), recovered.last_txid
-        )
+    def _recover_states(
+        self, states: CoreStates, journal: LogWriter | None, recovered: Recovered, next_txid: int
+    ) -> None:
+        """Complete the SOW topics from the recovered log. Raises RecoveryRefused, OSError."""
         active = recovered.active
         journals = [entry.header for entry in recovered.journals] + ([active] if active is not None else [])
-        states.recover(journals, 0 if journal is None else journal.position)
-        if self._journal_files is not None:
-            states.read_journals()
+        states.recover(journals, 0 if journal is None else journal.position, next_txid)
+        if journal is not None and self._journal_files is not None:
+            states.read_journals(journal)
             retention = self._journal_files.retention
             retention.blockers.append(lambda: states.oldest_journal(retention.number_at))
             self._journal_files.chores.append(states)
-        return states
+            states.wake = self._journal_files.wake
 
     def _begin_states(self, states: CoreStates, recovered: Recovered) -> None:
         for name, message_type in states.known_topics():

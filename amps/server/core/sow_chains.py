@@ -18,8 +18,8 @@ class TopicChains:
     """The chains of a topic, with their file if it has one."""
 
     def __init__(self, keys: KeyMaker, validation: bool, path: Path | None, disk: Disk, up_to: int | None) -> None:
-        """`path` None: the chains are in memory only. `up_to`: the last transaction id of the log; None: the log does not
-        record the topic. Raises RecoveryRefused, OSError.
+        """`path` None: the chains are in memory only. `up_to`: the last transaction id of the log; None: the log does
+        not record the topic. Raises RecoveryRefused, OSError.
         """
         self._keys = keys
         self._missing = keys.text_key(b"")

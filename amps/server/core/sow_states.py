@@ -11,30 +11,24 @@ Before journals are removed, the values in them are carried over into the value 
 between turns. The housekeeping thread then syncs the files, and only after that the journals count as not needed.
 """
 
-import fcntl
+import contextlib
 import mmap
 import os
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgpack
-
-from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, checksum
+from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.journal.writer import LogWriter
 from amps._core.sequencer.sequencer import CarryOver, Sequencer, SowTopic, replay_states
 from amps._core.shm.memory import NO_JOURNAL
 from amps._core.sow.shaping import KeyMaker
 from amps._core.sow.table import (
-    VALUE_FILE_HEADER_BYTES,
-    VALUE_FILE_MAGIC,
-    VALUE_FILE_VERSION,
     JournalPlaces,
     KeyTable,
     TopicState,
     ValueFile,
-    slab_bytes,
     table_bytes,
 )
 from amps.config import ServerConfig
@@ -43,12 +37,14 @@ from amps.config.sow_topics import SowTopics
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader
 from amps.journal.names import reading_places
+from amps.journal.value_file import LogPlace
 from amps.messages import make_message_types
 from amps.server.core.older import RecoveryRefused
 from amps.server.core.sow_chains import TopicChains
+from amps.server.core.sow_value_files import TopicFile, set_aside
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.shared.sow_shaping import enrichment_stage, key_maker, logical_key_maker
+from amps.server.shared.sow_shaping import enrichment_stage, instance_context, key_maker, logical_key_maker
 from amps.server.shared.sow_topics import (
     LogicalNames,
     documents_of,
@@ -65,22 +61,48 @@ CARRIED_SLOTS_PER_TURN = 1024
 CARRY_AGAIN_S = 10.0
 PROGRESS_INTERVAL_S = 5.0
 Member = tuple[SowTopic, int, KeyMaker]
-_HEADER = struct.Struct("<8sIIQII")  # magic, version, header checksum, slab size, definition, length of the texts
-
-
-class ValueFileUnusable(Exception):
-    """A value file that is damaged, or belongs to another topic or definition; the text has the reason."""
 
 
 @dataclass
 class _Topic:
     config: SowTopicConfig
     sow: SowTopic
-    path: Path
-    descriptor: int
+    file: TopicFile
     keys: KeyMaker
     logical: LogicalNames | None  # of a topic with Pattern
     chains: TopicChains | None  # of a topic with a key generator
+
+    def take(self) -> None:
+        """Take the values of the value file. What a scan finds is synced, so no other state of the pages comes back."""
+        self.file.sync()
+        self.sow.state.take_file(self.file.size)
+
+    @property
+    def lacks_names(self) -> bool:
+        """Whether values belong to logical topics whose names are not known."""
+        state = self.sow.state
+        return (
+            self.logical is not None
+            and state.table.slots_used > 0
+            and state.values.highest_topic >= len(self.logical.names)
+        )
+
+    def begin_txid(self, next_txid: int) -> int:
+        """From which transaction id on the file allows to read the past. If it is damaged: from the start on."""
+        begin = self.file.begin_txid()
+        return next_txid if begin is None or self.sow.state.values.damage is not None else begin
+
+    def sync(self) -> None:
+        """Sync the value file. Raises OSError."""
+        values = self.sow.state.values
+        changes = values.changes
+        try:
+            self.file.sync()
+        except OSError:
+            values.write_pages_again()
+            self.file.write_header_again()
+            raise
+        values.note_synced(changes)
 
 
 class CoreStates:
@@ -110,6 +132,11 @@ class CoreStates:
         self._chains_told_s = 0.0
         self._carry: CarryOver | None = None
         self._carry_again_s = 0.0
+        self._sync_again_s = 0.0
+        self.wake: Callable[[], None] = lambda: None
+        """Called when `step` has new work."""
+        self._begin_wanted = self._begin_written = 0
+        """From which transaction id on the past can be read: as the value files are to say it, and as they do."""
         self._copied = 0
         """Log position from which on all values are in the value files; the files are not synced yet."""
         self._carried = 0
@@ -125,8 +152,8 @@ class CoreStates:
         return self.find, [topic.sow for topic in self._topics], self.places
 
     def find(self, name: str, message_type: str) -> Member | None:
-        """The SOW topic that keeps the records of a topic, the number that the topic has there, and what makes its keys;
-        None if there is none. Raises OSError.
+        """The SOW topic that keeps the records of a topic, the number that the topic has there, and what makes its
+        keys; None if there is none. Raises OSError.
         """
         found = self._names.find(name, message_type)
         if found is None:
@@ -148,86 +175,110 @@ class CoreStates:
     def _make(self, config: SowTopicConfig) -> _Topic:
         path = value_path(config, self._runtime)
         keys = _KeyFile(self._runtime.sow_keys_path(config.number))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise RecoveryRefused(
-                f"another process uses {path}, the FileName of SOW topic {config.name!r}: give each instance its own"
-            ) from None
         kind = self._types[config.message_type]
         maker = key_maker(config, kind)
-        begin_ns = _begin_ns(config, self._now_ns)
-        header = _header(config, maker.definition, begin_ns)
-        used_file = os.fstat(descriptor).st_size >= VALUE_FILE_HEADER_BYTES
-        if used_file:
-            try:
-                begin_ns = _check_header(os.pread(descriptor, VALUE_FILE_HEADER_BYTES, 0), header)
-            except ValueFileUnusable as problem:
-                descriptor, aside = _set_aside(path, descriptor)
-                self._log.log("32-0002", text=f"{path} is not used: {problem}; it was renamed to {aside.name}")
-                used_file = False
-        if not used_file:
-            os.pwrite(descriptor, header, 0)
+        persistent = config.durability == "persistent"
+        recorded = self._recorded[config.number]
+        file = TopicFile(path, config, maker.definition, self._disk if persistent else None, self._now_ns)
+        if file.set_aside is not None:
+            self._log.log("32-0002", text=file.set_aside)
         values = ValueFile(
-            descriptor,
-            config.slab_size_bytes,
-            True,
-            lambda offset, length: os.posix_fallocate(descriptor, offset, length),
+            file.descriptor, config.slab_size_bytes, True, file.allocate, persistent and recorded
         )
-        if not used_file:
-            os.posix_fallocate(
-                descriptor, 0, VALUE_FILE_HEADER_BYTES + config.initial_slab_count * slab_bytes(config.slab_size_bytes)
-            )
         table = KeyTable(keys.view, keys.make_room)
-        state = TopicState(table, values, expires(config), self._recorded[config.number])
+        state = TopicState(table, values, expires(config), recorded)
         chains: TopicChains | None = None
         if config.key_generator is not None:
-            up_to = self._last_txid if self._recorded[config.number] else None
             settings = config.key_generator
+            up_to = self._last_txid if recorded else None
             chains = TopicChains(maker, settings.validation, settings.file_name, self._disk, up_to)
         sow = SowTopic(
             state,
             gives_keys(config),
             documents_of(kind),
-            enrichment_stage(config, kind, self._config.functions),
+            enrichment_stage(config, kind, self._config.functions, instance_context(self._config)),
             None if chains is None else chains.key,
             config.slab_size_bytes - SLAB_OVERHEAD_BYTES,
         )
-        sow.replay_from_ns = begin_ns
         logical = None if config.pattern is None else LogicalNames(logical_names_path(config, self._runtime))
-        return _Topic(config, sow, path, descriptor, maker, logical, chains)
+        sow.replay_from_ns = file.begin_ns
+        return _Topic(config, sow, file, maker, logical, chains)
 
     # --- the start ------------------------------------------------------------------------------------------
 
-    def recover(self, journals: Sequence[JournalHeader], limit: int) -> None:
-        """Make the state of all topics, from their files and from the log up to `limit`.
+    def take_files(self) -> int:
+        """Take the values of the value files. Returns the highest transaction id there. Raises OSError."""
+        with _memory_named(self._runtime):
+            for number, topic in enumerate(self._topics):
+                topic.take()
+                if topic.lacks_names:
+                    self._topics[number] = self._begin_anew(topic)
+                self._tell_of_damage(self._topics[number])
+        return max(topic.sow.state.values.highest_txid for topic in self._topics)
 
-        `journals`: oldest first; empty without a log. Raises RecoveryRefused, OSError.
+    def _begin_anew(self, topic: _Topic) -> _Topic:
+        """Set the value file of a topic aside whose file of names has lost names: its numbers have no meaning."""
+        path = logical_names_path(topic.config, self._runtime)
+        if path.exists():
+            set_aside(path)
+        self._log.log(
+            "32-0002",
+            text=f"{topic.file.path} is not used, because {path.name} beside it lacks names of logical topics; both "
+            f"were renamed, the value file to {topic.file.rename().name}",
+        )
+        return self._make(topic.config)
+
+    def _tell_of_damage(self, topic: _Topic) -> None:
+        if topic.logical is not None and topic.logical.rest is not None:
+            self._log.log(
+                "32-0005",
+                text=f"{logical_names_path(topic.config, self._runtime)} is cut off or damaged at offset "
+                f"{topic.logical.rest}; nothing that is used refers to the rest, which will be replaced",
+            )
+        damage = topic.sow.state.values.damage
+        if damage is not None:
+            self._log.log(
+                "32-0005",
+                text=f"{topic.file.path} is cut off or damaged in {damage[0]:,} places, the first at offset "
+                f"{damage[1]}: values of topic {topic.config.name!r} that were only there are lost, all others are "
+                "used; after a crash of the machine, what was not synced may look so",
+            )
+
+    def recover(self, journals: Sequence[JournalHeader], limit: int, next_txid: int) -> None:
+        """Complete the state of all topics from the log up to `limit`, after `take_files`.
+
+        `journals`: oldest first; empty without a log. `next_txid`: of the next record. Raises RecoveryRefused, OSError.
         """
         began_s = time.monotonic()
         try:
+            with _memory_named(self._runtime):
+                if any(self._recorded):
+                    if journals:
+                        self._replay(journals, limit)
+                        self._carried = self._copied = journals[0].start_position
+                    for topic in self._topics:
+                        first = journals[0].first_txid if journals else next_txid
+                        topic.sow.state.begin_carrying(max(first, topic.begin_txid(next_txid)))
+                        topic.sow.state.end_carrying(self._copied)
             for topic in self._topics:
-                size = os.fstat(topic.descriptor).st_size
-                topic.sow.state.take_file(size)
-            if journals and any(self._recorded):
-                self._replay(journals, limit)
-                for topic in self._topics:
-                    topic.sow.state.begin_carrying(journals[0].first_txid)
-                    topic.sow.state.end_carrying(journals[0].start_position)
-                self._carried = self._copied = journals[0].start_position
+                recorded = topic.sow.state.recorded
+                topic.file.write_begin(topic.sow.state.table.begin_txid if recorded else None)
+                topic.file.write_log_place(self._log_place() if recorded else None)
         except (LogDamaged, ValueError) as problem:
             raise RecoveryRefused(
                 f"the SOW topics cannot be rebuilt from the log: {problem}; run 'amps journal verify'"
             ) from problem
-        except MemoryError as problem:
-            raise OSError(
-                f"the SOW topics cannot be rebuilt: {problem}; more memory is needed in "
-                f"{self._runtime.directory.path.parent}, see AMPS_RUNTIME_DIRECTORY"
-            ) from problem
         self._log.log("32-0001", text=f"{self._live():,} values in SOW topics, {time.monotonic() - began_s:.1f} s")
+
+    def _log_place(self) -> LogPlace:
+        settings = self._config.transaction_log
+        assert settings is not None
+        archive = settings.journal_archive_directory
+        return LogPlace(
+            self._config.name,
+            settings.journal_directory.absolute(),
+            None if archive is None else archive.absolute(),
+        )
 
     def _replay(self, journals: Sequence[JournalHeader], limit: int) -> None:
         """Read the log. Raises LogDamaged, StateMemoryFull."""
@@ -246,12 +297,16 @@ class CoreStates:
                     text=f"SOW topics are rebuilt from the log: {share:.0%} read, {self._live():,} values",
                 )
 
-    def read_journals(self) -> None:
-        """Let the sequencer read values in the journals, for deltas."""
+    def read_journals(self, journal: LogWriter) -> None:
+        """Let the sequencer read values in the journals, for deltas and enrichment.
+
+        `journal` writes them. Its number counts, not that of the watermarks: these follow at the end of a turn, and
+        a value may be needed before, in a journal that began in the same turn.
+        """
         control = self._runtime.control
         directory = self._directory(lambda topic, message_type: None)
         self.places = JournalPlaces(
-            directory, lambda: (control.first_journal_number, control.watermarks()[3])
+            directory, lambda: (control.first_journal_number, journal.number)
         )
 
     def _directory(self, resolve: Callable[[str, str], object]) -> LogDirectory:
@@ -282,7 +337,9 @@ class CoreStates:
         return self._carry is not None
 
     def look(self, sequencer: Sequencer, beginning: JournalHeader | None) -> None:
-        """Begin to carry values over, so that the log can begin with that journal. None: no journal is to be removed."""
+        """Begin to carry values over, so that the log can begin with that journal. None: no journal is to be
+        removed.
+        """
         if self._log_txid:
             sequencer.log_txid, self._log_txid = self._log_txid, 0
         first = self._runtime.control.first_journal_number
@@ -294,6 +351,12 @@ class CoreStates:
         if beginning.start_position <= self._copied or time.monotonic() < self._carry_again_s:
             return
         control = self._runtime.control
+        if control.durable < beginning.start_position:
+            return  # a crash of the machine would take these values out of the log again
+        if self._begin_written < beginning.first_txid:
+            self._begin_wanted = beginning.first_txid
+            self.wake()
+            return
         directory = self._directory(self.find)
         try:
             cursor = LogCursor(directory, control.first_journal_number, 0, False)
@@ -327,13 +390,19 @@ class CoreStates:
         try:
             done = carry.step(self._runtime.control, CARRIED_BYTES_PER_TURN, CARRIED_SLOTS_PER_TURN)
         except (LogDamaged, MemoryError, OSError) as problem:
-            self._carry = None
+            self._end_carry(carry)
             self._carry_failed(problem)
             return
+        if self._wants_sync():
+            self.wake()
         if done:
-            self._carry = None
+            self._end_carry(carry)
             self._copied = carry.limit
             self._log_txid = carry.txid
+
+    def _end_carry(self, carry: CarryOver) -> None:
+        carry.end()
+        self._carry = None
 
     def _carry_failed(self, problem: Exception) -> None:
         self._carry_again_s = time.monotonic() + CARRY_AGAIN_S
@@ -344,25 +413,40 @@ class CoreStates:
         )
 
     def due(self) -> bool:
-        """A Chore of the housekeeping thread: whether files must be synced."""
-        return self._carried < self._copied or any(
-            topic.chains is not None and topic.chains.unsynced for topic in self._with_chains
+        """A Chore of the housekeeping thread: whether value files must be written or synced."""
+        return time.monotonic() >= self._sync_again_s and (
+            self._carried < self._copied
+            or self._begin_written < self._begin_wanted
+            or self._wants_sync()
+            or any(topic.chains is not None and topic.chains.unsynced for topic in self._with_chains)
         )
 
+    def _wants_sync(self) -> bool:
+        return any(topic.sow.state.values.wants_sync for topic in self._topics)
+
     def step(self) -> bool:
-        """Sync the chains; then the value files, so that the journals are not needed any more."""
+        """Say in the value files from where on the past can be read. Sync them, so that the journals are not needed any
+        more, and moved records can be released.
+        """
+        if not self.due():
+            return False
         for topic in self._with_chains:
             assert topic.chains is not None
             try:
                 topic.chains.sync()
             except OSError as problem:
                 self._chains_failed(topic, problem)
-        copied = self._copied
-        if self._carried >= copied:
-            return False
+        wanted, copied = self._begin_wanted, self._copied
         try:
-            self._sync()
+            if self._begin_written < wanted:
+                for number, topic in enumerate(self._topics):
+                    if self._recorded[number]:
+                        topic.file.write_begin(wanted)
+                self._begin_written = wanted
+            if self._carried < copied or self._wants_sync():
+                self._sync()
         except OSError as problem:
+            self._sync_again_s = time.monotonic() + CARRY_AGAIN_S
             self._carry_failed(problem)
             return False
         self._carried = copied
@@ -370,8 +454,7 @@ class CoreStates:
 
     def _sync(self) -> None:
         for topic in self._topics:
-            if topic.config.durability == "persistent":
-                os.fdatasync(topic.descriptor)
+            topic.sync()
 
     def close(self) -> None:
         """Sync the files of persistent topics: the server ends."""
@@ -379,6 +462,18 @@ class CoreStates:
         for topic in self._with_chains:
             assert topic.chains is not None
             topic.chains.close()
+
+
+@contextlib.contextmanager
+def _memory_named(runtime: Runtime) -> Iterator[None]:
+    """Say which memory it is that does not suffice. Raises OSError."""
+    try:
+        yield
+    except MemoryError as problem:
+        raise OSError(
+            f"the SOW topics cannot be rebuilt: {problem}; more memory is needed in {runtime.directory.path.parent}, "
+            "see AMPS_RUNTIME_DIRECTORY"
+        ) from problem
 
 
 class _KeyFile:
@@ -392,50 +487,3 @@ class _KeyFile:
     def make_room(self, offset: int, length: int) -> None:
         """Allocate the pages: a write to a page without memory would end the process. Raises OSError."""
         os.posix_fallocate(self._descriptor, offset, length)
-
-
-def _begin_ns(config: SowTopicConfig, now_ns: int) -> int:
-    """UNIX time from which on records of the log belong to a topic whose file is made now (sow.md §4, RecoveryPoint)."""
-    point = config.recovery_point
-    if point.kind == "now":
-        return now_ns
-    return point.time_ns or 0
-
-
-def _header(config: SowTopicConfig, definition: int, begin_ns: int) -> bytes:
-    """The header page of a value file: docs/files.md."""
-    texts: bytes = msgpack.packb([config.name, config.message_type, begin_ns])
-    rest = struct.pack("<QII", config.slab_size_bytes, definition, len(texts)) + texts
-    head = struct.pack("<8sII", VALUE_FILE_MAGIC, VALUE_FILE_VERSION, checksum(rest)) + rest
-    return head.ljust(VALUE_FILE_HEADER_BYTES, b"\0")
-
-
-def _check_header(found: bytes, expected: bytes) -> int:
-    """Check that a value file can be used. Returns the time from which on records of the log belong to the topic."""
-    magic, version, sum_, slab_size, definition, length = _HEADER.unpack_from(found)
-    if magic != VALUE_FILE_MAGIC or length > len(found) - _HEADER.size:
-        raise ValueFileUnusable("it is no value file of a SOW topic")
-    if version != VALUE_FILE_VERSION:
-        raise ValueFileUnusable(f"its format has version {version}, and this server writes {VALUE_FILE_VERSION}")
-    if checksum(found[16 : _HEADER.size + length]) != sum_:
-        raise ValueFileUnusable("the checksum of its header does not match")
-    name, message_type, begin_ns = msgpack.unpackb(found[_HEADER.size : _HEADER.size + length])
-    _, _, _, wanted_size, wanted, wanted_length = _HEADER.unpack_from(expected)
-    wanted_names = msgpack.unpackb(expected[_HEADER.size : _HEADER.size + wanted_length])
-    if [name, message_type] != wanted_names[:2]:
-        raise ValueFileUnusable(f"it belongs to topic {name!r} of type {message_type}")
-    if slab_size != wanted_size:
-        raise ValueFileUnusable(f"it was made with a SlabSize of {slab_size} bytes")
-    if definition != wanted:
-        raise ValueFileUnusable("it was made with another Key or KeyDomain")
-    return int(begin_ns)
-
-
-def _set_aside(path: Path, descriptor: int) -> tuple[int, Path]:
-    """Rename an unusable file, and make a new one. Returns its descriptor, and the new name of the old one."""
-    aside = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
-    path.rename(aside)
-    os.close(descriptor)
-    made = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-    fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return made, aside

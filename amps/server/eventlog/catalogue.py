@@ -401,6 +401,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "32-0002": Entry("error", "SOW topics: {text}."),
     "32-0003": Entry("info", "SOW topics: {text}."),
     "32-0004": Entry("error", "SOW topics: {text}."),
+    "32-0005": Entry("error", "SOW topics: {text}."),
     "31-0010": Entry("info", "queue diagnostics:\n{data}"),
     "70-0004": Entry("error", "client[{client}] is not consuming messages, disconnecting slow client"),
     "70-0011": Entry("warning", "client[{client}] slow consumption detected, offline messages."),

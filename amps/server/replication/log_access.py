@@ -24,6 +24,7 @@ from amps.server.runtime import Runtime
 from amps.server.shared.filters import FilterCompiler
 from amps.server.shared.journal_pages import JournalPages
 from amps.server.shared.journal_view import at_once, make_journal_view
+from amps.server.shared.sow_topics import make_sow_rules
 from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher, topic_predicate
 
@@ -40,8 +41,9 @@ class LogAccess:
         assert runtime.replication_index is not None
         self._config = config
         self._control = runtime.control
+        types = make_message_types(config.message_types.values())
         self.evaluations = EvaluationContexts(
-            make_message_types(config.message_types.values()),
+            types,
             config.name,
             config.group,
             log,
@@ -49,7 +51,12 @@ class LogAccess:
         )
         self._filters = FilterCompiler(config.functions)
         self.topics = make_topic_table(
-            TopicMatcher(config), True, self.evaluations.of_type, self._filters, queue_topics(config)
+            TopicMatcher(config),
+            True,
+            self.evaluations.of_type,
+            self._filters,
+            queue_topics(config),
+            make_sow_rules(config, types),
         )
         journal = make_journal_view(config, runtime, runtime.replication_index, self.topics.entry, log)
         assert journal is not None

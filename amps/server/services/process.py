@@ -134,10 +134,14 @@ class Services:
             from amps.server.admin.queues import QueueView
             from amps.server.admin.replication import ReplicationView
             from amps.server.admin.server import AdminServer
+            from amps.server.admin.sow_topics import SowView
 
             queues = QueueView(self._config, self._runtime, self._core) if self._config.queues else None
             replication = ReplicationView(self._config, self._runtime, self._replication)
             replication.begin(loop)
+            states = SowView(self._config, self._runtime) if self._config.sow_topics else None
+            if states is not None:
+                states.begin(loop)
             self._admin = AdminServer(
                 self._loaded,
                 self._config.admin,
@@ -149,6 +153,7 @@ class Services:
                 queues,
                 self._clock.time_s,
                 replication,
+                states,
             )
             await self._admin.start(self._admin_sockets)
         self._beat()

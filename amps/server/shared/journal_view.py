@@ -314,6 +314,31 @@ class JournalView:
                 return cursor.position
         return None
 
+    def txid_at(self, position: int) -> Steps[int | None]:
+        """Transaction id of the first record at or after a log position; None if there is none."""
+        cursor = yield from self.cursor_at(position, False)
+        written = self.end
+        while (piece := (yield from _next_piece(cursor, written))) is not None:
+            txid = cursor.next_txid(piece)
+            if txid is not None:
+                return txid
+        return None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the log goes back to the beginning of the instance: no journal was removed."""
+        return bool(self._runtime.control.first_journal_number == 0)
+
+    def first_time_us(self) -> Steps[int | None]:
+        """Time of the first record of the log (UNIX, in microseconds); None if there is none."""
+        cursor = self.cursor_at_start(False)
+        written = self.end
+        while (piece := (yield from _next_piece(cursor, written))) is not None:
+            time_us = cursor.next_time_us(piece)
+            if time_us is not None:
+                return time_us
+        return None
+
     def _blocks_before(self, position: int) -> Iterator[tuple[LogCursor, int]]:
         """Parts of the log before a position, the last one first: a cursor at the beginning, and the end."""
         for number in self._numbers_backwards():

@@ -7,7 +7,7 @@ agree on the domain of keys.
 
 from amps._core.sow.shaping import FieldStage, KeyMaker
 from amps._core.values.fields import MessageContext
-from amps.config import SowTopicConfig
+from amps.config import ServerConfig, SowTopicConfig
 from amps.expressions import CURRENT, PREVIOUS, Functions, Usage, parse_field, parse_field_constructor
 from amps.messages import MessageType
 
@@ -41,13 +41,20 @@ def logical_key_maker(container: KeyMaker, topic: SowTopicConfig, logical_topic:
     return container.for_domain(name)
 
 
+def instance_context(config: ServerConfig) -> MessageContext:
+    """Return the facts that fields may be computed from: those about the instance (expressions.md §7)."""
+    return MessageContext(
+        config.name.encode("utf-8", "surrogatepass"), config.group.encode("utf-8", "surrogatepass")
+    )
+
+
 def preprocessing_stage(
     topic: SowTopicConfig,
     message_type: MessageType,
     functions: Functions,
     context: MessageContext | None = None,
 ) -> FieldStage | None:
-    """Return the stage before the key; None if the topic has none. `context`: the facts about the current message."""
+    """Return the stage before the key; None if the topic has none. `context`: see `instance_context`."""
     if not topic.preprocessing:
         return None
     constructors = [parse_field_constructor(text, Usage.FIELD, functions) for text in topic.preprocessing]

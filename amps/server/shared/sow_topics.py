@@ -5,22 +5,20 @@ from the same configuration.
 """
 
 import os
-import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from amps._core.journal.reader import checksum
 from amps._core.values.documents import Documents
 from amps._core.wire.topics import SowRules
 from amps.config import ServerConfig
 from amps.config.model_sow import SLAB_OVERHEAD_BYTES, SowTopicConfig
 from amps.config.sow_topics import SowTopics
+from amps.journal.value_file import name_record, names_path, read_names
 from amps.messages import MessageType
 from amps.server.runtime import Runtime
-from amps.server.shared.sow_shaping import key_maker, logical_key_maker, preprocessing_stage
+from amps.server.shared.sow_shaping import instance_context, key_maker, logical_key_maker, preprocessing_stage
 
 NS_PER_S = 1_000_000_000
-_NAME_HEAD = struct.Struct("<II")  # length and checksum of the text behind it
 
 
 def documents_of(kind: MessageType) -> Documents | None:
@@ -50,6 +48,7 @@ def make_sow_rules(
     if not config.sow_topics:
         return None
     topics = SowTopics(config)
+    context = instance_context(config)
 
     def rules(topic: str, message_type: str) -> SowRules | None:
         found = topics.find(topic, message_type)
@@ -65,7 +64,7 @@ def make_sow_rules(
             found.slab_size_bytes - SLAB_OVERHEAD_BYTES,
             round(lifetime_s * NS_PER_S),
             found.number,
-            preprocessing_stage(found, kind, config.functions),
+            preprocessing_stage(found, kind, config.functions, context),
             found.key_generator is not None,
             bool(found.enrichment),
         )
@@ -80,8 +79,7 @@ def gives_keys(config: SowTopicConfig) -> bool:
 
 def logical_names_path(config: SowTopicConfig, runtime: Runtime) -> Path:
     """The file with the names of the logical topics of a topic with `Pattern`, in the order of their numbers."""
-    path = value_path(config, runtime)
-    return path.with_name(f"{path.name}.topics")
+    return names_path(value_path(config, runtime))
 
 
 class LogicalNames:
@@ -97,6 +95,8 @@ class LogicalNames:
         self.names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._end = 0
+        self.rest: int | None = None
+        """Offset of bytes that are no whole name, as far as the file was read; None: there are none."""
         self.read()
 
     def read(self) -> None:
@@ -107,15 +107,11 @@ class LogicalNames:
                 data = file.read()
         except FileNotFoundError:
             return
-        at = 0
-        while len(data) - at >= _NAME_HEAD.size:
-            length, sum_ = _NAME_HEAD.unpack_from(data, at)
-            text = data[at + _NAME_HEAD.size : at + _NAME_HEAD.size + length]
-            if len(text) < length or checksum(text) != sum_:
-                break
-            self._add(text.decode("utf-8", "surrogatepass"))
-            at += _NAME_HEAD.size + length
-        self._end += at
+        names, taken = read_names(data)
+        for name in names:
+            self._add(name)
+        self._end += taken
+        self.rest = self._end if taken < len(data) else None
 
     def _add(self, name: str) -> None:
         self._numbers[name] = len(self.names)
@@ -126,10 +122,9 @@ class LogicalNames:
         found = self._numbers.get(name)
         if found is not None:
             return found
-        text = name.encode("utf-8", "surrogatepass")
+        record = name_record(name)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
-            record = _NAME_HEAD.pack(len(text), checksum(text)) + text
             os.ftruncate(descriptor, self._end)
             os.pwrite(descriptor, record, self._end)
             os.fdatasync(descriptor)

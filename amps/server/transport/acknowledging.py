@@ -406,6 +406,7 @@ class Acknowledging:
             self._connection,
             self._worker,
             header,
+            self._connection.acknowledge,
             **_query_id(header),
             topic_matches=accepted.compared,
             matches=counting.matches if accepted.matching is None else accepted.matching,

@@ -4,6 +4,7 @@ All commands share these functions: reading a header's fields, finding the reque
 command that cannot be carried out, which is always logged.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from amps.server.transport.context import WorkerContext
@@ -39,11 +40,19 @@ def check_batch_size(header: Header) -> None:
         raise CommandFailure("invalid options", f"batch size {size}")
 
 
-def tell_counts(connection: Session, worker: WorkerContext, header: Header, **ids_and_counts: Any) -> None:
-    """Send the `stats` acknowledgement of a command, if it is requested and the message type has them (D32)."""
+def tell_counts(
+    connection: Session,
+    worker: WorkerContext,
+    header: Header,
+    acknowledge: Callable[..., None],
+    **ids_and_counts: Any,
+) -> None:
+    """Send the `stats` acknowledgement of a command, if it is requested and the message type has them (D32).
+    `acknowledge`: sends it, as Session.acknowledge.
+    """
     settings = worker.config.message_types[connection.message_type]
     if "stats" in wanted_acks(header) and settings.module not in UNCOUNTED_MODULES:
-        connection.acknowledge("stats", header.get("cmd_id"), **ids_and_counts)
+        acknowledge("stats", header.get("cmd_id"), **ids_and_counts)
 
 
 def refuse(connection: Session, header: Header, failure: CommandFailure) -> None:

@@ -352,8 +352,8 @@ class Connection(Session, asyncio.BufferedProtocol):
     def unsent_bytes(self) -> int:
         """The waiting output that counts against the memory limits.
 
-        Messages of replays do not count: a replay reads no further while output waits. Nor do the results of queries. Output is sent in order, so the
-        bytes that were added after the last message of a replay are sent last.
+        Messages of replays do not count: a replay reads no further while output waits. Nor do results of queries.
+        Output is sent in order, so the bytes that were added after the last message of a replay are sent last.
         """
         if self.transport is None:
             return 0

@@ -185,7 +185,7 @@ class Feeds:
 
     def release_journals(self) -> None:
         """Publish which journals this worker does not need any more."""
-        self.states.release_journals()
+        self.states.release_journals(time.monotonic())
         if self.journal is not None:
             self.journal.release_unused()
         if self._pages is not None:
@@ -351,8 +351,8 @@ class Feeds:
     # --- subscriptions ----------------------------------------------------------------------------------------
 
     def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> int:
-        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered. Returns
-        the transaction id from which on it gets messages.
+        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered.
+        Returns the transaction id from which on it gets messages.
         """
 
         def enter() -> None:

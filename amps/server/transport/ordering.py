@@ -114,8 +114,8 @@ class Ordering:
     def __init__(
         self, fields: Sequence[OrderField], extractor: Extractor, rows_max: int, *, numeric_texts: bool = False
     ) -> None:
-        """`rows_max`: how many records are needed, from the beginning of the order. `numeric_texts`: texts that have the
-        form of a number count as one.
+        """`rows_max`: how many records are needed, from the beginning of the order. `numeric_texts`: texts that have
+        the form of a number count as one.
         """
         self._numeric_texts = numeric_texts
         self._fields = fields

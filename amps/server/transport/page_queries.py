@@ -13,14 +13,16 @@ from functools import partial
 from amps._core.delivery.results import StateScan
 from amps._core.expressions.machine import Filter
 from amps._core.wire.framing import build_header
+from amps._core.wire.topics import TopicEntry
 from amps.server.transport.answering import Header, text_of
 from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
-from amps.server.transport.failures import CommandFailure
+from amps.server.transport.failures import CommandFailure, not_supported_yet
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.options import tokenize
 from amps.server.transport.ordering import HELD_BYTES_MAX, ROW_BYTES, ResultTooLarge, Row
 from amps.server.transport.pages import PageTerms, SubscribedPage, refuse_too_large
+from amps.server.transport.past_states import MomentSearch
 from amps.server.transport.queue_queries import ROWS_ALL
 from amps.server.transport.session import Session, Subscription
 from amps.server.transport.sow_queries import SowQuery, Terms
@@ -80,17 +82,25 @@ class PageQuery(SowQuery):
         self._match_count = page.match_count
         page.keys = []
 
-    def begin(self, filter_: Filter | None, txid: int) -> None:
+    @property
+    def entry(self) -> TopicEntry:
+        """The topic."""
+        return self._worker.topics.entry(self.terms.targets[0].name, self._connection.message_type)
+
+    def begin(self, filter_: Filter | None, txid: int, past: MomentSearch | None = None) -> None:
         """See SowQuery."""
+        select = self.terms.options.select
+        kind = self._connection.message_type
+        self._documents = None if select is None else self._worker.feeds.documents_of(kind)
         self._frames = self._new_frames(0, ROWS_ALL)
         self._ordering = PageRows(self._keys)
-        [target], [reader] = self.terms.targets, self._readers
-        self._scans.append(StateScan(reader, target.entry, None, txid, self._keys))
-        self._scanned.append(target)
+        entry, [reader] = self.entry, self._readers
+        self._scans.append(StateScan(reader, entry, None, txid, self._keys))
+        self._scanned.append([entry])
         if self._left_keys and self.terms.options.oof:
             frames = self._left_frames = self._new_left_frames()
-            fields = {"cmd": "oof", "topic": target.entry.name, "sids": self.sub_id, "reason": "match"}
-            scan = StateScan(reader, target.entry, None, txid, self._left_keys, frames)
+            fields = {"cmd": "oof", "topic": entry.name, "sids": self.sub_id, "reason": "match"}
+            scan = StateScan(reader, entry, None, txid, self._left_keys, frames)
             self._left.append((build_header(fields)[:-1], scan))
 
     def _counts(self) -> tuple[int, int]:
@@ -127,6 +137,10 @@ def check_page(subscription: Subscription, terms: Terms, header: Header) -> None
         raise CommandFailure("invalid topic", "a page is of one topic, not of an expression")
     if len(terms.targets) != 1 or terms.queues or subscription.bookmark is not None:
         raise CommandFailure("invalid topic", "a page is of one SOW topic")
+    if terms.targets[0].predicate is not None:
+        raise not_supported_yet("pagination", "of a topic that a Pattern keeps with others")
+    if terms.targets[0].config.pattern is not None:
+        raise not_supported_yet("pages of topics with a Pattern")
     if header.get("sow_keys"):
         raise CommandFailure("invalid options", "sow_keys with a page: use a filter")
 
@@ -140,7 +154,7 @@ async def carry_out_page(
         raise CommandFailure("bad filter", "of a page, it may not depend on the time of its evaluation")
     await command.consumed()
     await command.until(connection.when_no_result)
-    terms = PageTerms(query.terms.targets[0].entry, query.terms.order, query.terms.skip, query.terms.limit)
+    terms = PageTerms(query.entry, query.terms.order, query.terms.skip, query.terms.limit)
     page: SubscribedPage = await command.wait(partial(feeds.obtain_page, subscription, terms))
     try:
         await command.until(partial(feeds.pages.when_filled, worker.scans, page, connection))

@@ -209,9 +209,7 @@ class Pages:
         ]
 
     def obtain(self, subscription: Subscription, terms: PageTerms, txid: int) -> SubscribedPage:
-        """Make a page, at the place of the live tailer, which is at that transaction id. Its list may have to be
-        filled.
-        """
+        """Make a page at the place of the live tailer, at that transaction id. Its list may have to be filled."""
         entry, filter_ = terms.entry, subscription.filter
         key = entry.number, filter_, tuple(terms.order)
         kept = self._lists.get(key)
@@ -239,7 +237,7 @@ class Pages:
             filters = FilterSet(evaluation)
             filters.add(filter_, None)
         scan = StateScan(reader, entry, filters, txid, ranking=ranking)
-        fill = Fill(scan, Snapshot(self._states.floor, txid))
+        fill = Fill(scan, self._states.snapshot_at(txid))
         kept = KeptList(key, entry, PageList(ranking, filter_, self._has_grown), fill)
         topic = self._topics.get(entry.number)
         if topic is None:

@@ -91,6 +91,7 @@ class PublisherAcks:
         self._emitter = emitter
         self._interval_s = interval_s
         self._failures: deque[Failure] = deque()
+        self._refused: set[int] = set()  # sequences above the acknowledged ones that were refused
         self._candidate: Candidate | None = None
         self._acked_requests = 0
         self._acked_sequence = 0
@@ -128,9 +129,15 @@ class PublisherAcks:
     def refuse(self, ring_position: int, sequence: int, reason: str) -> None:
         """Note that the publish with a sequence was refused; `ring_position` is the position of the ring then."""
         ingress = self._ingress
+        self._refused.add(sequence)
         self._failures.append(
             Failure(ring_position, sequence, reason, ingress.ack_sequence, ingress.ack_requests)
         )
+
+    def refuse_taken(self, sequence: int, reason: str) -> None:
+        """Answer a publish at once that the core has refused. A success never covers it as the last one."""
+        self._refused.add(sequence)
+        self._emitter.persisted(sequence, reason)
 
     def advance(self, clock: Clock, now_s: float, force: bool = False) -> float | None:
         """Send the acknowledgements that may be sent. Return when to call again at the latest: a time, 0.0 = when a
@@ -194,7 +201,15 @@ class PublisherAcks:
             self._emitter.persisted(candidate.failure.sequence, candidate.failure.reason)
 
     def _send_success(self, sequence: int, requests: int, now_s: float) -> None:
+        before = self._acked_sequence
         self._acked_sequence = max(self._acked_sequence, sequence)
         self._acked_requests = max(self._acked_requests, requests)
-        self._emitter.persisted(self._acked_sequence, None)
+        told = self._acked_sequence
+        if self._refused:
+            while told in self._refused and told > before:
+                told -= 1
+            self._refused = {refused for refused in self._refused if refused > self._acked_sequence}
+            if told <= before:
+                return
+        self._emitter.persisted(told, None)
         self._next_time_s = now_s + self._interval_s

@@ -12,11 +12,12 @@ from amps.server.transport.failures import BAD_DELAY, STORE_FAILED_DETAIL, TX_ST
 from amps.server.transport.session import Session
 from amps.server.transport.spilling import Spilling
 
-
 REFUSALS = {
     "no sow key": "publishers provide the keys of {topic!r}: add a sow_key",
     "bad sow key": "a sow_key consists of characters of Base64",
     "parse error": "the message cannot be read, so it has no place in the SOW topic {topic!r}",
+    "computed fields": "the core computes keys or fields of messages to {topic!r}, which it does not in transactions: "
+    "publish this message outside of the transaction",
     "message too large": "the SOW topic {topic!r} takes no message of this size: raise its SlabSize",
 }
 """Why a SOW topic does not take a message: reason and explanation (sow.md D5, D25)."""
@@ -29,6 +30,8 @@ class Publishing:
         self._connection = connection
         self._worker = worker
         self._spilling = spilling
+        self._refused: dict[int, str] = {}
+        """Why the core has refused publishes, by sequence, until they are answered."""
 
     def do(self, header: Header) -> None:
         """Carry out a publish with acknowledgements of its own or with unusual headers."""
@@ -108,7 +111,7 @@ class Publishing:
             extra: Header = {"seq": sequence or None}
 
             def stored() -> None:
-                connection.acknowledge("persisted", command_id, **extra)
+                connection.acknowledge("persisted", command_id, self._refused.pop(sequence, None), **extra)
 
             def consumed() -> None:
                 if logged:
@@ -123,8 +126,10 @@ class Publishing:
         self._worker.log.log(
             "02-0030", client=self._connection.shown_name, command="publish", reason=f"{reason}, sequence {sequence}"
         )
-        if sequence:
-            self._connection.acknowledge("persisted", None, reason, seq=sequence)
+        if sequence and self._worker.conflated:
+            self._connection.acks.refuse_taken(sequence, reason)
+        elif sequence:
+            self._refused[sequence] = reason
 
     def denied(self) -> None:
         """Answer a plain publish that the ingress refused."""

@@ -184,6 +184,7 @@ class QueueQuery(QueueSearches):
             self._answer.connection,
             self._worker,
             self._header,
+            self._answer.connection.acknowledge,
             **self._ids,
             topic_matches=self.compared,
             matches=sum(search.matched for search in self.done),

@@ -1,8 +1,8 @@
 """Scans of SOW topics that may take many turns: the records of queries, and the keys of deletions.
 
 In a turn, each scan makes a step of about a millisecond, in rotation, until the time for scans is over. A scan stops
-while its client does not take output, while the log is not written far enough, and while a thread reads missing pages of
-the journal from the disk (searches.py does the same for other lookups).
+while its client does not take output, while the log is not written far enough, and while a thread reads missing pages
+of the journal from the disk (searches.py does the same for other lookups).
 """
 
 import time
@@ -48,8 +48,8 @@ class Scans:
         schedule_after: Callable[[float], None],
         damaged: Callable[[Session, LogDamaged], None],
     ) -> None:
-        """`schedule` requests a turn of the worker, `schedule_after` one after so many seconds. `damaged` is called for a
-        scan that ended at damage.
+        """`schedule` requests a turn of the worker, `schedule_after` one after so many seconds. `damaged` is called for
+        a scan that ended at damage.
         """
         self._core = core
         self._states = states

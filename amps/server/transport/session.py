@@ -227,7 +227,7 @@ class Session(ABC):
             self.output.append(frames)
 
     # The result of a query goes out in front of all other output, which is *held* meanwhile: `results` is the output of
-    # the result, None while there is none. `writable` is False while output is held, so that nothing reads ahead for it.
+    # the result, None while there is none. `writable` is False while output is held, so that nothing reads ahead.
 
     @abstractmethod
     def begin_result(self) -> None:
@@ -263,23 +263,26 @@ class Session(ABC):
         kind: str,
         command_id: str | None,
         failure: str | None = None,
-        *,
-        in_result: bool = False,
         **extra: Any,
     ) -> None:
-        """Send one acknowledgement. `failure`: the reason of a failure; None: success. `in_result`: as part of the result
-        that is being sent.
-        """
+        """Send one acknowledgement. `failure`: the reason of a failure; None: success."""
+        header = self._acknowledgement(kind, command_id, failure, extra)
+        self.send(header)
+
+    def acknowledge_in_result(self, kind: str, command_id: str | None, **extra: Any) -> None:
+        """Send a success as part of the result that is being sent."""
+        self.send_result(self._acknowledgement(kind, command_id, None, extra))
+
+    def _acknowledgement(
+        self, kind: str, command_id: str | None, failure: str | None, extra: dict[str, Any]
+    ) -> dict[str, Any]:
         header: dict[str, Any] = {"cmd": "ack", "cmd_id": command_id, "ack_type": kind}
         header["status"] = "failure" if failure is not None else "success"
         header["reason"] = failure
         header.update(extra)
-        if in_result:
-            self.send_result(header)
-        else:
-            self.send(header)
         if self.trace:
             self.log.log("17-0002", client=self.shown_name, data=build_header(header))
+        return header
 
     def persisted(self, sequence: int, reason: str | None) -> None:
         """Send a conflated persisted acknowledgement for this publisher, without a command id."""
@@ -376,8 +379,9 @@ class Subscription:
     subscription. `messages_max`: the largest number of messages (header `top_n`). `completions`: `completed`
     acknowledgements that are due, in the order of the log: log position and command id. `queues`: the queues whose
     messages it gets, in addition to those of its place. `queue_number`: its number in the core; None: it never had
-    queues. `queried`: it began with a query, which returned what matched then. `number`: its number in the administration interface, the same through all replacements. `options_text`:
-    those of its options that describe it.
+    queues. `queried`: it began with a query, which returned what matched then. `number`: its number
+    in the administration interface, the same through all replacements. `options_text`: those of its options that
+    describe it.
     """
 
     connection: Session

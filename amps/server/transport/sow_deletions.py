@@ -19,6 +19,7 @@ import numpy
 from amps._core.delivery.results import SCAN_DONE, SCAN_MISSING, StateScan
 from amps._core.expressions.machine import Filter
 from amps._core.wire import ingress as inbound
+from amps._core.wire.topics import TopicEntry
 from amps.server.shared.journal_view import PagesMissing
 from amps.server.transport.answering import Header, tell_counts, text_of, wanted_acks
 from amps.server.transport.command import Command
@@ -27,7 +28,7 @@ from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED,
 from amps.server.transport.options import parse_acknowledgement_options
 from amps.server.transport.queries import topics_with_state
 from amps.server.transport.session import Session
-from amps.server.transport.sow_queries import FILE_UNREADABLE, Target, targets_of
+from amps.server.transport.sow_queries import FILE_UNREADABLE, Target, keys_of, targets_of
 
 KEYS_PER_RECORD = 2048
 KEYS_PER_PART = 32 * KEYS_PER_RECORD
@@ -50,9 +51,11 @@ class _Deletion:
     header: Header
     wanted: set[str]
     sequence: int
-    targets: Sequence[Target]
+    targets: Sequence[tuple[Target, list[TopicEntry | None]]]
     filter_text: str
-    keys: list[Keys] = field(default_factory=list)  # of each topic, without a filter
+    keys: list[tuple[TopicEntry, list[int]]] = field(default_factory=list)  # that are named
+    searched: list[list[int]] = field(default_factory=list)
+    """Of each topic, if one of them has a `Pattern`: the named keys, whose logical topics are not known."""
     compared: int = 0
     matched: int = 0
     deleted: int = 0
@@ -83,27 +86,46 @@ class _Answers:
 
 
 class _Search:
-    """Finds the keys of a filter's matches in one topic: a Run of scans.py, which ends when it has a part of them."""
+    """Finds the keys of the matches in one topic: a Run of scans.py, which ends when it has a part of them."""
 
     def __init__(self, scan: StateScan) -> None:
         self.scan = scan
         self.complete = False
-        self._found = bytearray()
+        self._found: dict[int, bytearray] = {}
 
     def step(self, written: int, until_ns: int) -> int:
         """See scans.py."""
         state = self.scan.run(written, until_ns)
-        self._found += self.scan.take_keys()
+        for number, keys in self.scan.take_keys().items():
+            self._found.setdefault(number, bytearray()).extend(keys)
         if state == SCAN_MISSING:
             raise PagesMissing(*self.scan.missing)
         self.complete = state == SCAN_DONE
-        return SCAN_DONE if len(self._found) >= KEYS_PER_PART * KEY.itemsize else state
+        enough = sum(map(len, self._found.values())) >= KEYS_PER_PART * KEY.itemsize
+        return SCAN_DONE if enough else state
 
-    def take(self) -> Keys:
-        """The keys that were found since the last call, ascending."""
-        found, self._found = self._found, bytearray()
-        keys = numpy.frombuffer(found, KEY)
-        return keys[numpy.argsort(keys["key"])]
+    def take(self) -> list[tuple[int, Keys]]:
+        """The keys that were found since the last call, ascending, by the number of the logical topic."""
+        found, self._found = self._found, {}
+        parts = []
+        for number, data in found.items():
+            keys = numpy.frombuffer(bytes(data), KEY)
+            parts.append((number, keys[numpy.argsort(keys["key"])]))
+        return parts
+
+
+@dataclass(slots=True)
+class _Round:
+    """What is still to be deleted in a topic. `keys`: the keys that are looked at; None: all. `sequence`: of the
+    command, until it is in a record.
+    """
+
+    target: Target
+    entries: list[TopicEntry | None]
+    filter: Filter | None
+    sequence: int
+    keys: list[int] | None = None
+    is_first: bool = True
 
 
 class Deleting:
@@ -160,46 +182,56 @@ class Deleting:
             raise CommandFailure("parse error", "the sequence is no number")
         topics, _ = topics_with_state(connection, worker, topic, options.non_regex_topic)
         targets = targets_of(connection, worker, header, topics, "write")
-        for target in targets:
-            if not connection.declare_topic(target.entry.name):
+        of_targets = [target.entries(worker) for target in targets]
+        for entry in (entry for entries in of_targets for entry in entries):
+            if entry is not None and not connection.declare_topic(entry.name):
                 return None
         deletion = _Deletion(
             header,
             wanted_acks(header),
             sequence,
-            targets,
+            list(zip(targets, of_targets, strict=True)),
             text_of(header, "filter") if selector == "filter" else "",
         )
-        if selector != "filter":
-            deletion.keys = [self._keys(target, selector) for target in targets]
+        if selector == "body":
+            for entries in of_targets:
+                deletion.keys += [(entry, [self._key_of_body(entry)]) for entry in entries if entry is not None]
+        elif selector == "sow_keys":
+            searches = any(target.predicate is not None for target in targets)
+            for entries in of_targets:
+                keys = keys_of(header, entries) or []
+                if searches:
+                    deletion.searched.append(keys)
+                elif (entry := entries[0]) is not None:
+                    deletion.keys.append((entry, keys))
         return deletion
 
-    def _keys(self, target: Target, selector: str) -> Keys:
-        """The keys that a command names, ascending. Raises CommandFailure."""
-        keys = target.keys or [] if selector == "sow_keys" else [self._key_of_body(target)]
-        made = numpy.zeros(len(set(keys)), KEY)
-        made["key"] = sorted(set(keys))
-        return made
-
-    def _key_of_body(self, target: Target) -> int:
+    def _key_of_body(self, entry: TopicEntry) -> int:
         """The key of the command's message, computed as for a publish. Raises CommandFailure."""
         ingress = self._connection.ingress
-        rules = target.entry.sow
+        rules = entry.sow
         assert rules is not None
+        if rules.generated_keys:
+            raise CommandFailure(
+                "invalid options", "the keys of this topic depend on earlier messages: use sow_keys or a filter"
+            )
         if rules.given_keys:
             text = text_of(ingress.header, "sow_key")
             if not text:
                 raise CommandFailure("no sow key", "publishers provide the keys of this topic: use sow_keys")
             return rules.keys.text_key(text.encode("utf-8", "surrogatepass"))
-        key = rules.keys.key(ingress.body)
+        body: bytes | None = ingress.body
+        if rules.preprocessing is not None and body is not None:
+            body = rules.preprocessing.apply(body)
+        key = 0 if body is None else rules.keys.key(body)
         if not key:
             raise CommandFailure("parse error", "the key fields of the message cannot be read")
         return key
 
     async def _carry_out(self, command: Command, deletion: _Deletion) -> None:
         worker, connection = self._worker, self._connection
-        if deletion.filter_text:
-            filter_ = await command.filter(deletion.filter_text)
+        filter_ = await command.filter(deletion.filter_text) if deletion.filter_text else None
+        if filter_ is not None or deletion.searched:
             await command.consumed()
             sent = await self._delete_matches(command, deletion, filter_)
         else:
@@ -222,6 +254,7 @@ class Deleting:
             connection,
             worker,
             header,
+            connection.acknowledge,
             **_query_id(header),
             topic_matches=deletion.compared,
             matches=deletion.matched,
@@ -231,7 +264,7 @@ class Deleting:
     async def _tell_persisted(self, command: Command, deletion: _Deletion) -> None:
         header = deletion.header
         await command.consumed()
-        if any(target.entry.logged for target in deletion.targets):
+        if any(target.is_logged for target, _ in deletion.targets):
             await command.persisted(self._worker.core.written())
         self._connection.acknowledge(
             "persisted", header.get("cmd_id"), seq=deletion.sequence or None, **_query_id(header)
@@ -242,9 +275,11 @@ class Deleting:
     async def _delete_keys(self, command: Command, deletion: _Deletion) -> bool:
         """Delete the named keys. False: the command was refused."""
         answers = _Answers() if "stats" in deletion.wanted else None
-        for number, (target, keys) in enumerate(zip(deletion.targets, deletion.keys, strict=True)):
-            last = number == len(deletion.targets) - 1
-            if not await self._push(command, deletion, target, keys, deletion.sequence if last else 0, answers):
+        for number, (entry, keys) in enumerate(deletion.keys):
+            requested = numpy.zeros(len(set(keys)), KEY)
+            requested["key"] = sorted(set(keys))
+            sequence = deletion.sequence if number == len(deletion.keys) - 1 else 0
+            if not await self._push(command, deletion, entry, requested, sequence, answers):
                 return False
         if answers is not None:
             await command.until(answers.wait)
@@ -255,7 +290,7 @@ class Deleting:
         self,
         command: Command,
         deletion: _Deletion,
-        target: Target,
+        entry: TopicEntry,
         keys: Keys,
         sequence: int,
         answers: _Answers | None,
@@ -270,7 +305,7 @@ class Deleting:
             at += KEYS_PER_RECORD
             token = self._token_for(answers) if answers is not None else 0
             record = self._connection.ingress.removal_record(
-                target.entry, part.tobytes(), token, sequence if at >= len(keys) else 0
+                entry, part.tobytes(), token, sequence if at >= len(keys) else 0
             )
             if isinstance(record, int):
                 self._answers.pop(token, None)
@@ -293,59 +328,67 @@ class Deleting:
 
     # --- a filter ---------------------------------------------------------------------------------------------
 
-    async def _delete_matches(self, command: Command, deletion: _Deletion, filter_: Filter) -> bool:
-        """Delete the matches of a filter. False: the command was refused."""
-        for number, target in enumerate(deletion.targets):
+    async def _delete_matches(self, command: Command, deletion: _Deletion, filter_: Filter | None) -> bool:
+        """Delete the matches of a filter, or the records of keys that are searched for. False: it was refused."""
+        for number, (target, entries) in enumerate(deletion.targets):
             last = number == len(deletion.targets) - 1
-            sequence = deletion.sequence if last else 0
-            changed: list[int] | None = None
+            search = _Round(target, entries, filter_, deletion.sequence if last else 0)
+            if filter_ is None:
+                search.keys = deletion.searched.pop(0)
             for _ in range(ROUNDS_MAX):
-                found = await self._delete_round(command, deletion, target, filter_, changed, sequence)
-                if found is None:
+                if not await self._delete_round(command, deletion, search):
                     return False
-                changed, sequence = found, 0
-                if not changed:
+                if not search.keys:
                     break
         return True
 
-    async def _delete_round(
-        self,
-        command: Command,
-        deletion: _Deletion,
-        target: Target,
-        filter_: Filter,
-        keys: list[int] | None,
-        sequence: int,
-    ) -> list[int] | None:
-        """Find and delete matches, among some keys or all. Returns the keys that changed meanwhile; None: the command was
-        refused.
-        """
+    async def _delete_round(self, command: Command, deletion: _Deletion, search: "_Round") -> bool:
+        """Find and delete matches, and note the keys that changed meanwhile. False: the command was refused."""
         worker, connection = self._worker, self._connection
-        states = worker.feeds.states
-        filters = worker.queues.filters.filters_with(filter_, connection.message_type)
+        states, entries = worker.feeds.states, search.entries
+        first = next((entry for entry in entries if entry is not None), None)
+        filters = None
+        if search.filter is not None:
+            filters = worker.queues.filters.filters_with(search.filter, connection.message_type)
         answers = _Answers()
         with states.snapshot() as snapshot:
             worker.core.view.read()
             snapshot.txid = worker.core.view.next_txid
+            if first is None:
+                search.keys = []
+                return True
             try:
-                reader = states.reader(target.config.number)
+                reader = states.reader(search.target.config.number)
             except OSError as problem:
                 raise CommandFailure("invalid topic", f"{FILE_UNREADABLE}: {problem}") from problem
-            search = _Search(
-                StateScan(reader, target.entry, filters, snapshot.txid, keys, collects_keys=True)
+            logical = [None if entry is None else (entry, b"") for entry in entries]
+            scan = StateScan(
+                reader,
+                first,
+                filters,
+                snapshot.txid,
+                search.keys,
+                collects_keys=True,
+                logical=None if search.target.predicate is None else logical,
             )
-            while not search.complete:
-                await command.until(partial(worker.scans.begin, search, connection))
-                part = search.take()
-                of_part = sequence if search.complete else 0
-                if not await self._push(command, deletion, target, part, of_part, answers):
-                    return None
+            run = _Search(scan)
+            while not run.complete:
+                await command.until(partial(worker.scans.begin, run, connection))
+                parts = run.take() or [(0, numpy.zeros(0, KEY))]
+                for at, (number, keys) in enumerate(parts):
+                    entry = entries[number] or first
+                    sequence = search.sequence if run.complete and at == len(parts) - 1 else 0
+                    if not await self._push(command, deletion, entry, keys, sequence, answers):
+                        return False
         await command.until(answers.wait)
         deletion.deleted += answers.deleted
-        if keys is None:
-            deletion.compared += search.scan.compared
-            deletion.matched += search.scan.matched
-        return answers.changed
+        if search.is_first:
+            deletion.compared += scan.compared
+            deletion.matched += scan.matched
+        search.is_first = False
+        search.sequence = 0
+        search.keys = answers.changed
+        return True
 
     # --- refusals ---------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ lowest one is the floor. A user holds it before it reads the watermarks whose sn
 
 import mmap
 import os
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -23,9 +24,10 @@ from amps.config.model_sow import SowTopicConfig
 from amps.config.sow_topics import SowTopics
 from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
-from amps.server.shared.sow_topics import value_path
+from amps.server.shared.sow_topics import LogicalNames, logical_names_path, value_path
 
-EVERY_JOURNAL = 1 << 64
+EVERY_JOURNAL = 1 << 63
+IDLE_S = 2.0
 
 
 class StateFloor:
@@ -72,8 +74,10 @@ class Snapshot:
     transaction id.
     """
 
-    def __init__(self, floor: StateFloor, txid: int) -> None:
+    def __init__(self, floor: StateFloor, txid: int, ended: Callable[[], None]) -> None:
+        """`ended` is called at the end."""
         self._floor = floor
+        self._ended = ended
         self._held: int | None = floor.hold(txid)
         self.txid = txid
 
@@ -88,6 +92,7 @@ class Snapshot:
         if self._held is not None:
             self._floor.release(self._held)
             self._held = None
+            self._ended()
 
 
 class SowStates:
@@ -102,7 +107,10 @@ class SowStates:
         self._core = core
         self._runtime = runtime
         self._used = False
+        self._running = 0  # snapshots
+        self._idle_since_s = 0.0
         self._readers: dict[int, StateReader] = {}
+        self._logical: dict[int, LogicalNames] = {}
         control = runtime.control
         self.floor = StateFloor(control, core.index)
         self.places: JournalPlaces | None = None
@@ -119,6 +127,19 @@ class SowStates:
             found = self._readers[number] = self._open(self._topics[number])
         return found
 
+    def logical_topics(self, number: int) -> list[str]:
+        """The names of the logical topics of a topic with `Pattern`, by their numbers in slots. Raises OSError,
+        ValueError.
+        """
+        known = self._logical.get(number)
+        if known is None:
+            known = self._logical[number] = LogicalNames(
+                logical_names_path(self._topics[number], self._runtime)
+            )
+        else:
+            known.read()
+        return known.names
+
     def _open(self, topic: SowTopicConfig) -> StateReader:
         with self._runtime.sow_keys_path(topic.number).open("rb") as file:
             keys = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
@@ -131,13 +152,26 @@ class SowStates:
 
     def snapshot(self) -> Snapshot:
         """Begin a snapshot."""
-        self._used = True
-        return Snapshot(self.floor, self._core.view.next_txid)
+        self._running += 1
+        return Snapshot(self.floor, self._core.view.next_txid, self._snapshot_ended)
 
-    def release_journals(self) -> None:
-        """Close the journals in which values were read, so that they do not stay open for ever. Called from time to time:
-        those that are in use stay open.
+    def snapshot_at(self, txid: int) -> Snapshot:
+        """Begin a snapshot at a transaction id that is held already."""
+        self._running += 1
+        return Snapshot(self.floor, txid, self._snapshot_ended)
+
+    def _snapshot_ended(self) -> None:
+        self._running -= 1
+        self._used = True
+
+    def release_journals(self, now_s: float) -> None:
+        """Close the journals that are about to be removed, and all of them when no value was read for IDLE_S: a journal
+        that is opened anew is mapped anew. Called from time to time.
         """
-        if self.places is not None and not self._used:
-            self.places.forget(EVERY_JOURNAL)
-        self._used = False
+        if self.places is None:
+            return
+        if self._used or self._running:
+            self._used = False
+            self._idle_since_s = now_s
+        idle = now_s - self._idle_since_s >= IDLE_S
+        self.places.forget(EVERY_JOURNAL if idle else self._runtime.control.first_journal_number)

@@ -24,13 +24,13 @@ subscription is to the underlying topics of the queues. A query that comes with 
 returns the messages waiting before the subscription is given any; then the subscription begins as any other (§22,
 D-18). Pages (`top_n`, `skip_n`) of queues apply to the query only; those of a SOW topic are in page_queries.py.
 
-Any other query that comes with a subscription is answered for the transaction id at which the subscription is entered in
-the live feed, so that each change is either in the result or delivered after it (sow_queries.py). The subscription's
+Any other query that comes with a subscription is answered for the transaction id at which the subscription is entered
+in the live feed, so that each change is either in the result or delivered after it (sow_queries.py). The subscription's
 messages are held until the result is complete. A replacement asks again: it returns the records that the subscription
 did not cover before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -75,7 +75,7 @@ from amps.server.transport.page_queries import (
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.session import Place, Session, Subscription
-from amps.server.transport.sow_queries import SowQuery, check_select, terms_of
+from amps.server.transport.sow_queries import SowQuery, check_select, listed_keys, terms_of
 from amps.server.transport.sow_state import Snapshot
 from amps.server.transport.start_search import StartSearch
 
@@ -184,8 +184,16 @@ class Subscribing:
             worker.feeds.start_replay(replay)
         self._log(header, subscription)
 
-    async def _compile_filter(self, command: Command, subscription: Subscription) -> None:
+    async def _compile_filter(
+        self, command: Command, subscription: Subscription, keys: Sequence[str] = ()
+    ) -> None:
+        """Compile the filter of a command. `keys`: the subscription is to the records with these keys only."""
         text = text_of(command.header, "filter")
+        if keys:
+            # Keys have no quotes in them, or are no keys.
+            listed = ", ".join(f"'{key}'" for key in keys if "'" not in key)
+            of_keys = f"SOW_KEY() IN ({listed})" if listed else "1 = 0"
+            text = f"({text}) AND {of_keys}" if text else of_keys
         if not text:
             return
         subscription.filter = await command.filter(text)
@@ -200,11 +208,10 @@ class Subscribing:
     async def _carry_out_with_state(
         self, command: Command, subscription: Subscription, start: BookmarkRange | None, query: SowQuery
     ) -> None:
-        """Make the subscription, and answer the query for the moment at which it begins. Its messages follow the result.
-        """
+        """Make the subscription, and answer the query for the moment at which it begins. Its messages follow."""
         connection, worker = self._connection, self._worker
         feeds = worker.feeds
-        await self._compile_filter(command, subscription)
+        await self._compile_filter(command, subscription, listed_keys(command.header))
         await command.consumed()
         await command.until(connection.when_no_result)
         search: StartSearch | None = None
@@ -411,13 +418,14 @@ class Subscribing:
         check_select(self._worker, message_type, options)
         if options.conflating is None:
             return
+        # Logical topics of an expression are not known yet: a foreign key there means messages without focus.
         topics = feeds.states.names.matching(topic, message_type, regex_allowed=not literal)
         paths = options.conflating.paths
         if paths is None and not topics:
             raise CommandFailure("invalid options", "conflation of a topic without a SOW needs a conflation_key")
         if paths is not None and options.oof:
             for found in topics:
-                if {parse_field(key) for key in found.keys} != set(paths):
+                if found.pattern is None and {parse_field(key) for key in found.keys} != set(paths):
                     raise CommandFailure(
                         "invalid options", f"with oof, conflation_key must name the Key fields of {found.name!r}"
                     )
@@ -431,8 +439,8 @@ class Subscribing:
         completes: bool,
         snapshot: Snapshot | None,
     ) -> Replay | None:
-        """Enter the subscription at this point of the order of the instance, and set a snapshot to it. Return a replay to
-        be started, or None. Raises CommandFailure, LogDamaged.
+        """Enter the subscription at this point of the order of the instance, and set a snapshot to it. Return a replay
+        to be started, or None. Raises CommandFailure, LogDamaged.
         """
 
         def at(enter: Callable[..., int], *arguments: object) -> Callable[[Callable[..., None]], None]:
@@ -494,7 +502,9 @@ class Subscribing:
             elif subscription.bookmark is not None:
                 connection.acknowledge("completed", command_id, **sub_id, bookmark=format_bookmark(0, 0))
         if text_of(header, "cmd") == "delta_subscribe":
-            tell_counts(connection, worker, header, **sub_id, **NOTHING_QUERIED)
+            tell_counts(
+                connection, worker, header, connection.acknowledge, **sub_id, **NOTHING_QUERIED
+            )
 
     def _log(self, header: Header, subscription: Subscription) -> None:
         self._worker.log.log(
@@ -517,7 +527,7 @@ class Subscribing:
             names = list(connection.subscriptions)
         else:
             names = [name.strip() for name in sub_ids.split(",") if name.strip()]
-        wanted_ids = {name.strip() for name in query_ids.split(",")}
+        wanted_ids = {name.strip() for name in query_ids.split(",") if name.strip()}
         for query_id, query in list(connection.queries.items()):
             if query_id in wanted_ids or query.sub_id in names:
                 query.cancel()

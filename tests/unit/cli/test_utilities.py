@@ -19,6 +19,7 @@ from amps.cli.utilities import (
     journal_dump,
     journal_search,
     queues_ack_dump,
+    sow_dump,
     topic_index_dump,
 )
 from amps.journal.clients_ack import ROW_DTYPE, ClientsAck, write_clients_ack
@@ -28,7 +29,14 @@ from tests.support.journals import journal
 from tests.support.records import RecordParts
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
-DOCUMENTED = ("amps_journal_dump", "amps_journal_search", "amps_grep", "amps_file", "amps_bio_perf_test")
+DOCUMENTED = (
+    "amps_journal_dump",
+    "amps_journal_search",
+    "amps_grep",
+    "amps_file",
+    "amps_bio_perf_test",
+    "amps_sow_dump",
+)
 
 
 def scripts() -> dict[str, str]:
@@ -95,6 +103,7 @@ def test_damaged_files_never_crash_a_utility(tmp_path: Path, seed: int) -> None:
         (clients_ack_dump.main, []),
         (queues_ack_dump.main, []),
         (file_kinds.main, []),
+        (sow_dump.main, ["-v"]),
     ):
         ran = CliRunner().invoke(command, [*arguments, str(path)])
         assert ran.exception is None or isinstance(ran.exception, SystemExit), (command.name, ran.exception)

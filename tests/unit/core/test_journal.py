@@ -16,8 +16,8 @@ from tests.support.records import (
     EXPIRY,
     FLAG_DERIVED_PUBLISHER,
     PATH,
-    STATE,
     SOURCE,
+    STATE,
     RecordParts,
     element,
 )

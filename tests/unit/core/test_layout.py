@@ -19,7 +19,14 @@ ORDER = (
 """Each sub-package imports only those before it."""
 HEADERS_ONLY = {"columns": {"messages"}}
 """Sub-packages of which others use only C headers."""
-LAYOUTS = {"shm/memory.pxd", "journal/record.pxd", "journal/queue_records.pxd", "journal/index.pxd", "queues/slots.pxd", "sow/slots.pxd"}
+LAYOUTS = {
+    "shm/memory.pxd",
+    "journal/record.pxd",
+    "journal/queue_records.pxd",
+    "journal/index.pxd",
+    "queues/slots.pxd",
+    "sow/slots.pxd",
+}
 IMPORT = re.compile(r"^ *from amps\._core\.(\w+)\.(\w+) (cimport|import) ", re.MULTILINE)
 MODULES = sorted(path.relative_to(CORE).as_posix() for path in CORE.glob("*/*.pyx"))
 

@@ -24,6 +24,7 @@ HOP = b"A\tG\t5"
 SLOT, SERIAL = 3, 9
 DELIVER_AT = 6
 QUEUE_PAYLOAD = struct.pack("<IIQQII", 0, 1, 0, 0, 0, 0) + bytes(32)
+DELETION_PAYLOAD = struct.pack("<QQQQ", 4, 0, 9, 0)
 
 
 @dataclass
@@ -191,7 +192,7 @@ def as_the_core_writes(step: Any) -> Any:
         return step
     if not isinstance(step, list):
         client, topic, path, kind, length = step
-        return client, topic, path, kind, {4: QUEUE_PAYLOAD, 20: bytes(16)}.get(kind, length)
+        return client, topic, path, kind, {3: DELETION_PAYLOAD, 4: QUEUE_PAYLOAD, 20: bytes(16)}.get(kind, length)
     begin = step[0]
     return [(begin[0], begin[1], begin[2], 4, QUEUE_PAYLOAD)] + [
         (begin[0], topic, begin[2], 1, length) for _client, topic, _path, _kind, length in step[1:]
@@ -360,6 +361,11 @@ def with_bytes(frame: bytes, at: int, value: bytes) -> bytes:
         (FRAME_DATA, broken(kind=4)),
         (FRAME_DATA, broken(kind=5, payload=QUEUE_PAYLOAD + b"x")),
         (FRAME_DATA, broken(kind=20)),
+        (FRAME_DATA, broken(kind=3)),
+        (FRAME_DATA, broken(kind=3, payload=struct.pack("<QQQQ", 9, 0, 4, 0))),
+        (FRAME_DATA, broken(kind=3, payload=struct.pack("<QQQQ", 4, 0, 4, 0))),
+        (FRAME_DATA, broken(kind=3, payload=b"".join(struct.pack("<QQ", key, 0) for key in range(2049)))),
+        (FRAME_DATA, broken(kind=9, payload=DELETION_PAYLOAD)),
         (FRAME_NAMES, b""),
         (FRAME_NAMES, NAMES[:-1]),
         (FRAME_NAMES, NAMES + bytes(15)),

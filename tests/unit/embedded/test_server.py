@@ -70,6 +70,31 @@ def test_queues_are_served_with_their_elements(shared: Server) -> None:
         message.ack()
 
 
+def test_sow_topics_have_keys_or_elements(tmp_path: Path) -> None:
+    topics = {
+        "one": "/id",
+        "two": ["/desk", "/id"],
+        "desks/names": {"Key": ["/id"], "Durability": "transient"},
+        "given": {"Expiration": "enabled"},
+    }
+    with Server(directory=tmp_path, sow=topics, topics=["one"]) as server:
+        with Client("sow", server.uri()) as client:
+            for name in ("one", "two", "desks/names"):
+                for message in ({"id": 1, "desk": "a"}, {"id": 1, "desk": "b"}):
+                    client.publish(name, message)
+            client.publish("given", "1", sow_key="first")
+            client.flush()
+            assert [client.sow_count(name) for name in topics] == [1, 2, 1, 1]
+        server.restart()
+        with Client("sow", server.uri()) as client:
+            assert [client.sow_count(name) for name in topics] == [1, 2, 0, 1]
+    assert sorted(path.name for path in (tmp_path / "sow").iterdir()) == [
+        "given.json.sow",
+        "one.json.sow",
+        "two.json.sow",
+    ]
+
+
 def test_a_killed_server_keeps_what_it_acknowledged_and_comes_back_at_the_same_address() -> None:
     with Server() as server:
         uri, first = server.uri(), first_pid(server)
@@ -184,6 +209,8 @@ def test_the_first_error_removes_the_directory(tmp_path: Path, monkeypatch: pyte
         ({"queues": "q"}, "lists of names"),
         ({"queues": ["q"], "topics": []}, "need recorded topics"),
         ({"configuration": "<AMPSConfig/>", "queues": ["q"]}, "whole configuration"),
+        ({"configuration": "<AMPSConfig/>", "sow": {"t": "/id"}}, "whole configuration"),
+        ({"sow": ["t"]}, "the keys of each topic"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, object], told: str) -> None:

@@ -20,7 +20,7 @@ from amps._core.wire.topics import SowRules, TopicTable
 from amps.server.transport.options import Options
 from amps.server.transport.pages import Pages, PageTerms
 from amps.server.transport.session import Session, Subscription
-from amps.server.transport.sow_state import StateFloor
+from amps.server.transport.sow_state import Snapshot, StateFloor
 from tests.support.peer import decode_payload
 from tests.support.sow_core import JSON, SowCore
 
@@ -141,7 +141,10 @@ def test_lists_are_counted(core: SowCore) -> None:
     fill(core, "kept")
     followed = Followed(core, "kept", 0, 2)
     floor = StateFloor(core.feeder.control, 3)
-    states = SimpleNamespace(floor=floor, reader=lambda number: core.topics["kept"].reader(followed.places))
+    states = SimpleNamespace(
+        snapshot_at=lambda txid: Snapshot(floor, txid, lambda: None),
+        reader=lambda number: core.topics["kept"].reader(followed.places),
+    )
     evaluations = SimpleNamespace(of_type=lambda message_type: followed.evaluation)
     group = Group(lambda entry, since, current: TopicRoutes(), live=True)
     pages = Pages(group, cast(Any, evaluations), cast(Any, states), 1 << 30, lambda: None)

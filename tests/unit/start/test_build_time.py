@@ -37,7 +37,9 @@ def sources(tmp_path: Path) -> Path:
     pytest.importorskip("setuptools")
     directory = tmp_path / "sources"
     core = directory / "amps" / "_core"
-    for layout in ("shm/memory", "journal/record", "journal/queue_records", "journal/index", "queues/slots"):
+    for layout in (
+        "shm/memory", "journal/record", "journal/queue_records", "journal/index", "queues/slots", "sow/slots",
+    ):  # fmt: skip
         path = core / f"{layout}.pxd"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
