@@ -139,8 +139,6 @@ def check_page(subscription: Subscription, terms: Terms, header: Header) -> None
         raise CommandFailure("invalid topic", "a page is of one SOW topic")
     if terms.targets[0].predicate is not None:
         raise not_supported_yet("pagination", "of a topic that a Pattern keeps with others")
-    if terms.targets[0].config.pattern is not None:
-        raise not_supported_yet("pages of topics with a Pattern")
     if header.get("sow_keys"):
         raise CommandFailure("invalid options", "sow_keys with a page: use a filter")
 
