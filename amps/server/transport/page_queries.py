@@ -158,10 +158,11 @@ async def carry_out_page(
         await command.until(partial(feeds.pages.when_filled, worker.scans, page, connection))
         if page.is_too_large:
             raise refuse_too_large()
-        if page.row_count > ROWS_MAX:
-            raise CommandFailure("result too large", f"a page may begin with {ROWS_MAX} records")
-        subscription.page = page
         existing = connection.subscriptions.get(subscription.sub_id)
+        for one in (page, None if existing is None else existing.page):
+            if one is not None and one.row_count > ROWS_MAX:
+                raise CommandFailure("result too large", f"a page may begin, or be replaced, with {ROWS_MAX} records")
+        subscription.page = page
         with feeds.states.snapshot() as snapshot:
             before = await _enter(command, feeds, existing, subscription, snapshot)
             connection.begin_result()

@@ -76,9 +76,12 @@ class Fill:
     def __init__(self, scan: StateScan, snapshot: Snapshot) -> None:
         self._scan = scan
         self._snapshot = snapshot
+        self._ended = False
 
     def step(self, written: int, until_ns: int) -> int:
         """See scans.py."""
+        if self._ended:
+            return SCAN_DONE
         state = self._scan.run(written, until_ns)
         if state == SCAN_MISSING:
             raise PagesMissing(*self._scan.missing)
@@ -87,7 +90,8 @@ class Fill:
         return state
 
     def end(self) -> None:
-        """Release the snapshot."""
+        """Read no more, and release the snapshot."""
+        self._ended = True
         self._snapshot.end()
 
 
@@ -205,9 +209,7 @@ class Pages:
         ]
 
     def obtain(self, subscription: Subscription, terms: PageTerms, txid: int) -> SubscribedPage:
-        """Make a page, at the place of the live tailer, which is at that transaction id. Its list may have to be
-        filled.
-        """
+        """Make a page at the place of the live tailer, at that transaction id. Its list may have to be filled."""
         entry, filter_ = terms.entry, subscription.filter
         key = entry.number, filter_, tuple(terms.order)
         kept = self._lists.get(key)

@@ -84,6 +84,10 @@ class TransactionAnswers(Protocol):
 class Page(Protocol):
     """The page of a subscription (pages.py)."""
 
+    @property
+    def row_count(self) -> int:
+        """How many records are on the page now."""
+
     def open(self, subscription: "Subscription") -> None:
         """Let the subscription get the changes of the page from now on."""
 

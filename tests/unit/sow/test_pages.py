@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +17,10 @@ from amps._core.sow.ranking import Ranking, SortKeys
 from amps._core.sow.table import JournalPlaces
 from amps._core.values.fields import FieldValues, MessageContext
 from amps._core.wire.topics import SowRules, TopicTable
+from amps.server.transport.options import Options
+from amps.server.transport.pages import Pages, PageTerms
+from amps.server.transport.session import Session, Subscription
+from amps.server.transport.sow_state import Snapshot, StateFloor
 from tests.support.peer import decode_payload
 from tests.support.sow_core import JSON, SowCore
 
@@ -33,7 +38,7 @@ class Followed:
             lambda name, _: SowRules(core.topics[name].keys, JSON.documents(), False, 1 << 20, 0, 0),
         )
         self.group = Group(lambda entry, since, current: TopicRoutes(), live=True)
-        entry = table.entry(topic, "json")
+        entry = self.entry = table.entry(topic, "json")
         journals = LogDirectory(f"{core.directory}/journal.", ".journal", table.entry)
         passing = LogDirectory(f"{core.directory}/transient.", ".journal", table.entry)
         self.tailer = LiveTailer(LogCursor(journals, 0, 0, False), LogCursor(passing, 0, 0, False), self.group)
@@ -129,3 +134,33 @@ def test_a_record_comes_whose_journal_was_removed(core: SowCore) -> None:
         ("p", {"id": 4, "v": 2}),
     ]
     assert page.evaluation.unreadable == 0
+
+
+def test_lists_are_counted(core: SowCore) -> None:
+    """sow.md §22: the memory of each list, and its subscriptions. A list ends with the last of them."""
+    fill(core, "kept")
+    followed = Followed(core, "kept", 0, 2)
+    floor = StateFloor(core.feeder.control, 3)
+    states = SimpleNamespace(
+        snapshot_at=lambda txid: Snapshot(floor, txid, lambda: None),
+        reader=lambda number: core.topics["kept"].reader(followed.places),
+    )
+    evaluations = SimpleNamespace(of_type=lambda message_type: followed.evaluation)
+    group = Group(lambda entry, since, current: TopicRoutes(), live=True)
+    pages = Pages(group, cast(Any, evaluations), cast(Any, states), 1 << 30, lambda: None)
+    connection = cast(Session, SimpleNamespace(output=followed.output, message_type="json"))
+    terms = PageTerms(followed.entry, (), 0, 2)
+    opened = []
+    for sub_id in ("a", "b"):
+        subscription = Subscription(connection, sub_id, "kept", None, Options())
+        page = pages.obtain(subscription, terms, core.next_txid)
+        page.open(subscription)
+        opened.append(page)
+    [counted] = pages.statistics()
+    assert counted.pop("memory_bytes") == pages.memory_bytes > 0
+    assert counted == {"topic": "kept", "message_type": "json", "subscription_count": 2}
+    assert group.is_followed
+    for page in opened:
+        page.close()
+        page.close()
+    assert (pages.statistics(), group.is_followed, pages.run()) == ([], False, False)
