@@ -9,7 +9,8 @@ Crashes of the process   what was written stays, a write under way stays in part
                          point on
 
 A file that is written through mapped memory (`open_mapped`) keeps the contents of its last sync. A crash of the machine
-leaves each sector as it was then, or as it is; `write_back` moves some sectors to the device before, as the kernel does.
+leaves each sector as it was then, or as it is; `write_back` moves some sectors to the device before, as the kernel
+does.
 
 A *fuse* lets the process die at the n-th call from now. A failed sync (EIO) loses its sectors for good unless they
 are written again: the kernel takes the pages for clean although they never reached the device.
