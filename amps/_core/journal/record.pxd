@@ -120,8 +120,8 @@ cdef enum:
     EXTENSION_TAG_LAST = 7
 
 
-# The key of a record of a SOW topic, and the link to the key's record before it. A place is a log position, or, with the
-# highest bit, an offset in the topic's value file (sow/value_file.pxi); 0 = there is none.
+# The key of a record of a SOW topic, and the link to the key's record before it. A place is a log position, or, with
+# the highest bit, an offset in the topic's value file (sow/value_file.pxi); 0 = there is none.
 cdef packed struct RecordState:
     uint64_t key
     uint64_t previous              # place of the record before; 0: the key had no value

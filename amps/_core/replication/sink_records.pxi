@@ -68,7 +68,8 @@ cdef uint8_t* lay_out_record(
     const RecordHeader* record, uint8_t* room, uint64_t position, uint32_t topic, uint64_t upstream_id, uint64_t path,
     const RecordState* state,
 ) noexcept nogil:
-    """Write one record with its new extension area. state: NULL = it has no key. Returns the address behind its padding.
+    """Write one record with its new extension area. state: NULL = it has no key. Returns the address behind its
+    padding.
     """
     cdef RecordHeader* made = <RecordHeader*>room
     cdef uint8_t* at = room + RECORD_HEADER_BYTES

@@ -79,9 +79,9 @@ cdef class Sequencer:
     highest sequence} from recovery. refused: {publisher id: first sequences of its refused transactions}, from there
     too. queues: a tuple of a LogAdapter and an object with `feeds` and `queue` of
     amps.config.queue_topics; None: no queues. write_vector(path, pairs): writes the sequences of all publishers into a
-    file for the replication process, and returns whether it could; None: there is no such process. sow: (find_sow(topic,
-    message_type), which returns (SowTopic, number of the topic in it, KeyMaker), or None; all SowTopics; JournalPlaces, or
-    None without a journal); None: no SOW topics.
+    file for the replication process, and returns whether it could; None: there is no such process. sow:
+    (find_sow(topic, message_type), which returns (SowTopic, number of the topic in it, KeyMaker), or None; all SowTopics;
+    JournalPlaces, or None without a journal); None: no SOW topics.
     """
 
     # sessions, client names, topics, publishers
@@ -635,8 +635,8 @@ cdef class Sequencer:
         return kept > 0 or (self.replicates and self.adapter.waits_for_others(record, <uint32_t>topic.queue))
 
     cdef int _answer_acknowledgement(self, RecordHeader* record, int index, bint refused) except -1:
-        """Answer an acknowledgement or deletion without effect: a duplicate, or an acknowledgement refused by the limits
-        on deferred ones.
+        """Answer an acknowledgement or deletion without effect: a duplicate, or an acknowledgement refused by the
+        limits on deferred ones.
         """
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
             token = self.adapter.token_of(record)

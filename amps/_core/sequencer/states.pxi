@@ -1,11 +1,11 @@
 # SOW topics in the sequencer: a record gets its link to the record before, and becomes the newest of its key.
 #
-# A record of a SOW topic takes two steps. `enter_state` is called before the record gets its place in the run: it merges
-# a delta into the stored message, sets the link to the key's record before, and makes sure that the record can be kept.
-# `keep_state` is called when the record has its place: nothing can refuse it any more.
+# A record of a SOW topic takes two steps. `enter_state` is called before the record gets its place in the run: it
+# merges a delta into the stored message, sets the link to the key's record before, and makes sure that the record can
+# be kept. `keep_state` is called when the record has its place: nothing can refuse it any more.
 #
-# A merged message is a record of its own, in memory of the core (`MergedRecords`). Merged messages that follow each other
-# lie one behind the other there, so they make up one run, as records in a ring do.
+# A merged message is a record of its own, in memory of the core (`MergedRecords`). Merged messages that follow each
+# other lie one behind the other there, so they make up one run, as records in a ring do.
 #
 # Values expire by records that the core makes (`serve_states`), as deletions do: whoever reads the log knows the state.
 
@@ -47,9 +47,10 @@ cdef class SowTopic:
         self, TopicState state not None, bint given_keys, Documents documents=None, FieldStage enrichment=None,
         generator=None, uint64_t payload_max=RECORD_BYTES_MAX,
     ):
-        """given_keys: publishers provide the keys. documents: merges deltas; None: the message type has none, and a delta replaces the message. enrichment: computes
-        fields of messages. generator(message, transaction id) -> key, 0 = the message is refused; None: transports make
-        the keys. payload_max: bytes of the largest message that is stored.
+        """given_keys: publishers provide the keys. documents: merges deltas; None: the message type has none, and a
+        delta replaces the message. enrichment: computes fields of messages. generator(message, transaction id) -> key,
+        0 = the message is refused; None: transports make the keys. payload_max: bytes of the largest message that is
+        stored.
         """
         self.state = state
         self.given_keys = given_keys
@@ -122,8 +123,9 @@ cdef const RecordHeader* stored_record(Sequencer core, TopicState state, uint64_
 cdef RecordHeader* enter_state(
     Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal, bint published
 ) except? NULL:
-    """Complete a message for a SOW topic. Returns the record to be placed, which may be another one; NULL: it is refused,
-    for the reason `core.refusal`, or, without a reason, because there is no room for it. published: here, by a client.
+    """Complete a message for a SOW topic. Returns the record to be placed, which may be another one; NULL: it is
+    refused, for the reason `core.refusal`, or, without a reason, because there is no room for it. published: here, by
+    a client.
     """
     cdef TopicState state = sow.state
     cdef RecordState* about = record_state(record)
@@ -161,8 +163,9 @@ cdef RecordHeader* enter_state(
 cdef RecordHeader* shaped_record(
     Sequencer core, SowTopic sow, RecordHeader* record, const RecordHeader* stored, bint is_delta
 ) except? NULL:
-    """The record of a message with its computed fields, and, if it is a delta, merged into the stored message. It is the
-    record itself if there is nothing to do, or a message cannot be read. NULL: the message is too large to be stored.
+    """The record of a message with its computed fields, and, if it is a delta, merged into the stored message. It is
+    the record itself if there is nothing to do, or a message cannot be read. NULL: the message is too large to be
+    stored.
     """
     cdef MergedRecords merged = core.merged
     cdef const uint8_t* payload = record_payload(record)
@@ -243,8 +246,8 @@ cdef uint32_t removal_token(const RecordHeader* record) noexcept nogil:
 
 
 cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal, int index) except -1:
-    """Turn the request of a client to delete keys into a removal of those that have a value, and answer it. False: there
-    is no room for the removal.
+    """Turn the request of a client to delete keys into a removal of those that have a value, and answer it. False:
+    there is no room for the removal.
     """
     cdef TopicState state = sow.state
     cdef uint8_t* payload = <uint8_t*>record_payload(record)
@@ -417,8 +420,8 @@ cdef uint64_t key_of_record(SowTopic sow, KeyMaker keys, const RecordHeader* rec
 
 def replay_states(LogCursor cursor, uint64_t limit, uint64_t bytes_max):
     """Give SOW topics the records of a log at a start, up to `limit`, at most about `bytes_max` bytes of the log. The
-    cursor's resolver returns (SowTopic, number of the topic in it, KeyMaker), or None. True: the limit is reached. Raises LogDamaged,
-    StateMemoryFull.
+    cursor's resolver returns (SowTopic, number of the topic in it, KeyMaker), or None. True: the limit is reached.
+    Raises LogDamaged, StateMemoryFull.
     """
     cdef const RecordHeader* record
     cdef SowTopic sow
@@ -448,8 +451,8 @@ cdef class CarryOver:
     log will begin. Then the values of all slots that are there are copied. It begins when no reader is before that
     position any more.
 
-    Nothing is compacted meanwhile. It ends only when no moved record waits for a sync: a record that is found alive after
-    a start must not belong to a key whose removal was in these journals.
+    Nothing is compacted meanwhile. It ends only when no moved record waits for a sync: a record that is found alive
+    after a start must not belong to a key whose removal was in these journals.
     """
 
     cdef Sequencer core

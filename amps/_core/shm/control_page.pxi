@@ -335,8 +335,8 @@ cdef class ControlPage:
         return load_acquire(&self.data.transport[index].alive) != 0
 
     def set_state_floor(self, int index, uint64_t txid):
-        """Tell from which transaction id on a process follows links of records (0: of none). Publish a floor first, then
-        read the watermarks, and use only snapshots of these.
+        """Tell from which transaction id on a process follows links of records (0: of none). Publish a floor first,
+        then read the watermarks, and use only snapshots of these.
         """
         store_release(&self.data.transport[index].state_floor, txid)
         full_fence()

@@ -1,8 +1,9 @@
 # The keys of a SOW topic: one slot of 64 bytes for each, in memory that other processes can read.
 #
-# The slots are found by *linear hashing*: `bucket_count` buckets, each a chain of slots. A new key splits one bucket, in
-# turn, so the table grows with its keys and no step costs more than a chain. The memory is a sparse file of its maximum
-# size in the runtime directory: a header page, the buckets (4 bytes each), the slots. Only used parts occupy memory.
+# The slots are found by *linear hashing*: `bucket_count` buckets, each a chain of slots. A new key splits one bucket,
+# in turn, so the table grows with its keys and no step costs more than a chain. The memory is a sparse file of its
+# maximum size in the runtime directory: a header page, the buckets (4 bytes each), the slots. Only used parts occupy
+# memory.
 #
 # The core is the only writer. A reader copies a slot, and uses the copy only if `version` was even and stayed the same.
 # A reader that searches a key repeats the search if the header's `version` changed: a chain may have been split.
@@ -134,7 +135,8 @@ cdef class KeyMemory:
 
     @property
     def begin_txid(self):
-        """The lowest transaction id of which snapshots can be read; None: only present ones, the topic is not in the log.
+        """The lowest transaction id of which snapshots can be read; None: only present ones, the topic is not in the
+        log.
         """
         cdef uint64_t txid = load_acquire(&self.header.begin_txid)
         return None if txid == NEVER else txid

@@ -24,7 +24,8 @@ cdef packed struct KeySlot:
     uint64_t place                 # of the key's newest record
     uint64_t txid                  # of that record
     uint64_t expires_ns            # UNIX time at which the value expires; NEVER
-    uint64_t base                  # place of the value before `begin_position`, if it is not the newest record; 0 = none
+    # place of the value before `begin_position`, if it is not the newest record; 0 = none
+    uint64_t base
     uint32_t length                # bytes of the newest record
     uint32_t next                  # number of the next slot of its bucket, plus 1; 0 = none
     uint32_t heap_place            # in the core's heap of expiries, plus 1; 0 = it is not there
@@ -64,4 +65,5 @@ cdef packed struct RemovalRequest:
 
 cdef packed struct RequestedKey:
     uint64_t key
-    uint64_t seen_txid             # the key is removed only if its newest record has this transaction id; 0: in any case
+    # the key is removed only if its newest record has this transaction id; 0: in any case
+    uint64_t seen_txid

@@ -458,8 +458,8 @@ cdef class ValueReader:
 
 def record_parts(source, uint64_t offset):
     """The parts of a record that holds a value: (checksum, flags, length, transaction id, UNIX ns, UNIX ns of its
-    expiry, provided key, correlation id, payload, publisher id, sequence). The expiry is 0 if none was specified, and the
-    largest number for never. source: a LogFile, or the bytes of a record. Raises LogDamaged.
+    expiry, provided key, correlation id, payload, publisher id, sequence). The expiry is 0 if none was specified, and
+    the largest number for never. source: a LogFile, or the bytes of a record. Raises LogDamaged.
     """
     cdef const RecordHeader* record
     cdef const unsigned char[::1] view

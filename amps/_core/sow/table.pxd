@@ -176,7 +176,7 @@ cdef class TopicState:
     cdef RemovedSlot* removed      # slots of removed keys, in the order of removal: a ring
     cdef uint64_t removed_first
     cdef uint64_t removed_count
-    cdef uint64_t removed_capacity # a power of two
+    cdef uint64_t removed_capacity  # a power of two
 
     cdef uint64_t place_of(self, uint64_t key) noexcept nogil
     cdef uint64_t value_of(self, uint64_t key) noexcept nogil

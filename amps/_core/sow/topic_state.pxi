@@ -9,8 +9,8 @@
 # topic in the log, until the journal with the removal has gone.
 #
 # A topic in the log can be read as of any moment since `begin_txid`. Where a chain of links reaches what was before the
-# log, it ends in the slot's *base*: the value at `begin_position`, in the value file. Before journals are removed, their
-# values are carried over (`begin_carrying`, `note_base` for each record of these journals, `carry` for each slot,
+# log, it ends in the slot's *base*: the value at `begin_position`, in the value file. Before journals are removed,
+# their values are carried over (`begin_carrying`, `note_base` for each record of these journals, `carry` for each slot,
 # `end_carrying`).
 
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
@@ -315,8 +315,8 @@ cdef class TopicState:
             store_release(&self.table.header.begin_position, max(self.table.header.begin_position, position))
 
     cdef int note_base(self, const RecordHeader* record, uint64_t key) except -1:
-        """Take a record of a journal that will be removed, in the order of the log: its value may be the base. key: of a
-        value.
+        """Take a record of a journal that will be removed, in the order of the log: its value may be the base. key: of
+        a value.
         """
         cdef const RemovedKey* keys
         cdef uint32_t count = 0

@@ -2,16 +2,17 @@
 #
 # A slab is a part of the file, of the configured size (SlabSize) and some room for headers. Records are appended to one
 # open slab. A record that is no longer the newest of its key is *dead*. When more than half of the file is dead, the
-# live records of the slab with the most dead ones are appended again, in small steps. An empty slab is used again, after
-# the last reader that may follow a link into it has passed (`emptied_txid`).
+# live records of the slab with the most dead ones are appended again, in small steps. An empty slab is used again,
+# after the last reader that may follow a link into it has passed (`emptied_txid`).
 #
-# The file: a header page; slabs, each with a header of 64 bytes, then records as in a journal. A record is dead when its
-# checksum is inverted. Behind the last record of a slab are 8 zero bytes. So after the death of the process, a scan finds
-# all records with their state: the file lives in the page cache. After a crash of the machine, each page is as it was at
-# the last sync, or at any later moment; a scan takes what is sound.
+# The file: a header page; slabs, each with a header of 64 bytes, then records as in a journal. A record is dead when
+# its checksum is inverted. Behind the last record of a slab are 8 zero bytes. So after the death of the process, a scan
+# finds all records with their state: the file lives in the page cache. After a crash of the machine, each page is as
+# it was at the last sync, or at any later moment; a scan takes what is sound.
 #
 # In an *ordered* file no order of such pages loses a value that was synced once: compaction keeps the old place of a
-# record until the new one is synced (`note_moved`, `release_moved`), and an emptied slab is not used again before a sync.
+# record until the new one is synced (`note_moved`, `release_moved`), and an emptied slab is not used again before a
+# sync.
 #
 # A scan skips damaged records. The length of a record follows from the lengths of its parts, too, so a scan goes on
 # behind it although one of them is damaged. It never searches bytes for something that looks like a record: publishers
@@ -192,7 +193,9 @@ cdef class ValueFile:
         return self.has_open and self.slabs[self.open_slab].used + align8(length) + 8 <= self.bytes_of_slab
 
     cdef bint ensure(self, uint64_t length) except -1:
-        """Whether a record of that length can be appended; opens a slab if needed. If not, `obstacle` has the reason."""
+        """Whether a record of that length can be appended; opens a slab if needed. If not, `obstacle` has the
+        reason.
+        """
         cdef uint64_t slab
         if self.fits(length):
             return True
@@ -269,8 +272,8 @@ cdef class ValueFile:
             self.victim = 0
 
     cdef uint64_t append(self, const RecordHeader* record, uint32_t topic) except 0:
-        """Append a copy of a record. `ensure` must have succeeded for its length. Returns its place. topic: number of the
-        logical topic, which the copy has in place of a topic id.
+        """Append a copy of a record. `ensure` must have succeeded for its length. Returns its place. topic: number of
+        the logical topic, which the copy has in place of a topic id.
         """
         cdef Slab* slab = &self.slabs[self.open_slab]
         cdef uint8_t* at = self.slab_data(self.open_slab) + slab.used

@@ -137,7 +137,8 @@ cdef class Ingress:
     cdef SowRules state                    # of its SOW topic; None: it is none
     cdef uint64_t state_key                # its key in a SOW topic; 0 = it is none of a SOW topic
     cdef uint64_t expiry_ns                # UNIX time, if it has a lifetime of no whole seconds; else 0
-    cdef readonly str refusal              # why a SOW topic does not take it, after DENIED; None: that is not the reason
+    # why a SOW topic does not take it, after DENIED; None: that is not the reason
+    cdef readonly str refusal
     # Publishing
     cdef Ring ring
     cdef ControlPage control
@@ -377,8 +378,8 @@ cdef class Ingress:
         return number * NS_PER_MS
 
     cdef int take_message(self, SowRules rules) except -1:
-        """Set the message of the current frame; rules: of its SOW topic, None if it has none. 0: `refusal` has the reason
-        why the topic does not take it. Else 1.
+        """Set the message of the current frame; rules: of its SOW topic, None if it has none. 0: `refusal` has the
+        reason why the topic does not take it. Else 1.
         """
         cdef const Slice* given = &self.view.field[<int>FIELD_SOW_KEY]
         cdef bint has_lifetime
@@ -418,7 +419,8 @@ cdef class Ingress:
             if self.state_key == 0:
                 self.refusal = "parse error"
                 return 0
-        if (self.is_delta() or rules.is_enriched or rules.generated_keys) and not rules.is_readable(self.payload, self.payload_length):
+        must_be_readable = self.is_delta() or rules.is_enriched or rules.generated_keys
+        if must_be_readable and not rules.is_readable(self.payload, self.payload_length):
             self.refusal = "parse error"
             return 0
         has_lifetime = self.view.present & (<uint64_t>1 << <int>FIELD_EXPIRATION) != 0

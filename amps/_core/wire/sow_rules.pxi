@@ -1,4 +1,5 @@
-# The rules by which a publish to a SOW topic becomes a record: its key, its lifetime, its size (sow.md §§3, 5, D5, D25).
+# The rules by which a publish to a SOW topic becomes a record: its key, its lifetime, its size (sow.md §§3, 5, D5,
+# D25).
 
 cdef class SowRules:
 

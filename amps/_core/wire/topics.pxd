@@ -19,7 +19,7 @@ cdef class SowRules:
     cdef readonly uint64_t payload_max     # bytes
     cdef readonly uint64_t lifetime_ns     # of a publish that says nothing about it; 0 = unlimited
     cdef readonly uint32_t number          # of the SOW topic in the configuration
-    cdef readonly FieldStage preprocessing # None: there is none
+    cdef readonly FieldStage preprocessing  # None: there is none
     cdef readonly bint generated_keys      # the core makes the keys, by a key generator
     cdef readonly bint is_enriched         # the core computes fields of it
     cdef ByteBuffer text                   # of the last preprocessed message
