@@ -80,8 +80,8 @@ cdef class Sequencer:
     too. queues: a tuple of a LogAdapter and an object with `feeds` and `queue` of
     amps.config.queue_topics; None: no queues. write_vector(path, pairs): writes the sequences of all publishers into a
     file for the replication process, and returns whether it could; None: there is no such process. sow:
-    (find_sow(topic, message_type), which returns (SowTopic, number of the topic in it, KeyMaker), or None; all SowTopics;
-    JournalPlaces, or None without a journal); None: no SOW topics.
+    (find_sow(topic, message_type), which returns (SowTopic, number of the topic in it, KeyMaker), or None;
+    all SowTopics; JournalPlaces, or None without a journal); None: no SOW topics.
     """
 
     # sessions, client names, topics, publishers
