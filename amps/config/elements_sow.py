@@ -70,7 +70,8 @@ SOW_TOPIC = Block(
             read_count, default=0, at_most=(EXPECTED_KEYS_MAX, str(EXPECTED_KEYS_MAX))
         ),
         "History": Block(
-            {"Window": Leaf(read_period, required=True), "Granularity": Leaf(read_interval, required=True)}
+            {"Window": Leaf(read_period, required=True), "Granularity": Leaf(read_interval, required=True)},
+            later="History; a topic in the transaction log has former states without it",
         ),
         "Preprocessing": FIELDS,
         "Enrichment": FIELDS,

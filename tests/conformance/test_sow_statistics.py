@@ -47,7 +47,7 @@ def test_sow_statistics(start_server: StartServer, peers: Peers, port: int) -> N
     server = start_server(
         **with_admin(
             port,
-            topic_xml("orders", "/id", History="<Window>60s</Window><Granularity>5s</Granularity>"),
+            topic_xml("orders", "/id"),
             topic_xml("memory", "/id", Durability="transient", SlabSize="1MB"),
             queue_xml("Q", "orders"),
             logged=["orders", "Q"],
@@ -64,8 +64,8 @@ def test_sow_statistics(start_server: StartServer, peers: Peers, port: int) -> N
     assert row.keys() == METRICS | {"id"}
     wanted = {
         "id": "orders!json", "topic": "orders", "message_type": "json", "insert_count": "3", "update_count": "5",
-        "delete_count": "1", "query_count": "3", "valid_keys": "2", "historical_window": "60",
-        "historical_granularity": "5", "path": str(server.directory / "sow/orders.sow"),
+        "delete_count": "1", "query_count": "3", "valid_keys": "2", "historical_window": "0",
+        "historical_granularity": "0", "path": str(server.directory / "sow/orders.sow"),
     }  # fmt: skip
     assert {name: row[name] for name in wanted} == wanted
     assert int(row["stored_bytes"]) > 0

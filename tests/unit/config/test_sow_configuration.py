@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from amps.config import ChainingConfig, History, RecoveryPoint, Severity, SowTopicConfig
+from amps.config import ChainingConfig, RecoveryPoint, Severity, SowTopicConfig
 from amps.config.model_queues import EPOCH
-from tests.support.queue_configurations import element, logged, read
+from tests.support.queue_configurations import configuration, element, logged, read, refusals
 
 CHAINING = (
     "<Modules><Module><Name>chain</Name><Library>libamps_id_chaining_key_generator.so</Library></Module></Modules>"
@@ -25,8 +25,8 @@ EXAMPLE = """
   <Topic>
     <Name>snapshots</Name><MessageType>json</MessageType><Key>/sku</Key>
     <FileName>./sow/%n.sow</FileName>
-    <History><Window>7d</Window><Granularity>15m</Granularity></History>
   </Topic>"""
+HISTORY = "<History><Window>7d</Window><Granularity>15m</Granularity></History>"
 
 
 def topic(inner: str, message_type: str = "json", name: str = "T") -> str:
@@ -57,7 +57,18 @@ def test_the_example_of_the_specification() -> None:
         place="c.xml:5",
     )
     assert (snapshots.name, snapshots.number) == ("snapshots", 1)
-    assert snapshots.history == History(7 * 86400.0, 900.0)
+    assert snapshots.history is None
+
+
+def test_history_is_refused() -> None:
+    """sow.md §9: it would change the answers of queries, so it must not be ignored."""
+    assert refusals(configuration(topic(f"<Key>/sku</Key><FileName>f</FileName>{HISTORY}"))) == [
+        (
+            9,
+            "Topic/History",
+            "not supported yet: History; a topic in the transaction log has former states without it",
+        )
+    ]
 
 
 def test_defaults() -> None:
