@@ -127,6 +127,7 @@ cdef class Sequencer:
     # SOW topics
     cdef object find_sow
     cdef list sow_topics           # SowTopic
+    cdef tuple deletion_answer     # for `replies`, when the deletion has its place; None: nobody waits for one
     cdef JournalPlaces places      # None: there is no journal
     cdef MergedRecords merged
     cdef str refusal               # why the last message for a SOW topic is refused
@@ -513,6 +514,7 @@ cdef class Sequencer:
                     # It has removed nothing, and need not be recorded, unless for its sequence.
                     if publisher != NULL:
                         publisher.last_sequence = record.sequence
+                    self._answer_deletion()
                     return 0
             else:
                 kept = enter_state(self, topic.sow, record, in_journal, True)
@@ -588,6 +590,8 @@ cdef class Sequencer:
         self.run_length += align8(record.length)
         if topic.sow is not None and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT:
             keep_state(topic, record, in_journal)
+            if record.kind == KIND_SOW_DELETE:
+                self._answer_deletion()
         if enters:
             self.adapter.enqueue(record, topic.name, topic.feeds, self.now_ns)
         return 0
@@ -744,6 +748,13 @@ cdef class Sequencer:
             )
             self.replies.append((index, ("queue_entered", slot, serial, number, backlog)))
             self._tell_cursors()
+        return 0
+
+    cdef int _answer_deletion(self) except -1:
+        """Answer a deletion that has its place in the log, or needs none."""
+        if self.deletion_answer is not None:
+            self.replies.append(self.deletion_answer)
+            self.deletion_answer = None
         return 0
 
     cdef int _refuse(self, Session* session, uint32_t slot, TransportState state) except -1:

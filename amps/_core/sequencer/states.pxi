@@ -246,8 +246,8 @@ cdef uint32_t removal_token(const RecordHeader* record) noexcept nogil:
 
 
 cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint in_journal, int index) except -1:
-    """Turn the request of a client to delete keys into a removal of those that have a value, and answer it. False:
-    there is no room for the removal.
+    """Turn the request of a client to delete keys into a removal of those that have a value, and prepare the answer.
+    The answer is sent when the removal has its place in the log. False: there is no room for the removal.
     """
     cdef TopicState state = sow.state
     cdef uint8_t* payload = <uint8_t*>record_payload(record)
@@ -277,11 +277,12 @@ cdef bint enter_removal(Sequencer core, SowTopic sow, RecordHeader* record, bint
         memcpy(payload + kept * sizeof(removed), &removed, sizeof(removed))
         kept += 1
     shorten(record, kept * <uint32_t>sizeof(removed))
+    core.deletion_answer = None
     if request.token:
-        core.replies.append((
+        core.deletion_answer = (
             index,
             ("sow_deleted", <uint32_t>record.position, record.position >> 32, request.token, kept, changed),
-        ))
+        )
     return True
 
 

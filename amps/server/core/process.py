@@ -67,6 +67,9 @@ EXIT_REFUSED = 78
 BATCH_BYTES = 1 << 18
 IDLE_WAIT_MS = 100
 ANSWER_WAIT_MS = 1
+# What is overdue for so long, although a turn found nothing to do, waits for room on the disk.
+BLOCKED_AFTER_MS = 1000
+BLOCKED_WAIT_MS = 10
 # How long messages of the supervisor and failures of the flusher may go unnoticed while there is work.
 LOOK_INTERVAL_NS = 10_000_000
 BUSY_POLL_NS = 100_000
@@ -513,11 +516,10 @@ class Core:
             return 0
         due = [ns for ns in (self.sequencer.queues_due_ns, self.sequencer.states_due_ns) if ns is not None]
         due_ns = min(due, default=None)
-        return (
-            IDLE_WAIT_MS
-            if due_ns is None
-            else min(IDLE_WAIT_MS, max(0, (due_ns - self._now_ns()) // 1_000_000 + 1))
-        )
+        if due_ns is None:
+            return IDLE_WAIT_MS
+        left_ms = (due_ns - self._now_ns()) // 1_000_000 + 1
+        return BLOCKED_WAIT_MS if left_ms < -BLOCKED_AFTER_MS else min(IDLE_WAIT_MS, max(0, left_ms))
 
     def _pending(self) -> bool:
         return self._room_in_transient_log() and self.sequencer.pending()
