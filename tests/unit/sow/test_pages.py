@@ -17,10 +17,10 @@ from amps._core.sow.ranking import Ranking, SortKeys
 from amps._core.sow.table import JournalPlaces
 from amps._core.values.fields import FieldValues, MessageContext
 from amps._core.wire.topics import SowRules, TopicTable
+from amps.server.shared.sow_state import Snapshot, StateFloor
 from amps.server.transport.options import Options
 from amps.server.transport.pages import Pages, PageTerms
 from amps.server.transport.session import Session, Subscription
-from amps.server.transport.sow_state import Snapshot, StateFloor
 from tests.support.peer import decode_payload
 from tests.support.sow_core import JSON, SowCore
 
