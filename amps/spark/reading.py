@@ -32,7 +32,7 @@ from amps.spark.planning import Split, open_wherever
 from amps.spark.selection import Selection
 
 DATA_COLUMN = "data"
-ARROW_TYPES: Mapping[str, pyarrow.DataType] = {
+JOURNAL_TYPES: Mapping[str, pyarrow.DataType] = {
     "position": pyarrow.int64(),
     "timestamp": pyarrow.timestamp("us", tz="UTC"),
     "bookmark": pyarrow.string(),
@@ -43,6 +43,10 @@ ARROW_TYPES: Mapping[str, pyarrow.DataType] = {
     "kind": pyarrow.string(),
     "expiration": pyarrow.timestamp("us", tz="UTC"),
     "payload": pyarrow.binary(),
+}
+"""The columns of the records of journals."""
+ARROW_TYPES: Mapping[str, pyarrow.DataType] = {
+    **JOURNAL_TYPES,
     "sow_key": pyarrow.string(),
     "txid": pyarrow.int64(),
     "correlation_id": pyarrow.string(),

@@ -28,12 +28,12 @@ from amps.spark.pipelines.archive_manifest import ArchivedFile, ArchivedPart, fa
 from amps.spark.pipelines.job import PipelineError
 from amps.spark.pipelines.tasks import Address, Teller
 from amps.spark.planning import Split
-from amps.spark.reading import ARROW_TYPES, Request, SplitReader
+from amps.spark.reading import JOURNAL_TYPES, Request, SplitReader
 from amps.spark.selection import Selection
 
 COMPRESSION = "zstd"
 DAY_US = 86_400_000_000
-FILE_SCHEMA = pa.schema(ARROW_TYPES.items())
+FILE_SCHEMA = pa.schema(JOURNAL_TYPES.items())
 DAY = "day"
 
 
@@ -85,11 +85,11 @@ def read_rows(split: Split, selection: Selection) -> pa.Table:
     """Return all rows of a split, in the order of the log. Raises LogDamaged, OSError."""
     request = Request(
         selection=selection,
-        columns=tuple(ARROW_TYPES),
+        columns=tuple(JOURNAL_TYPES),
         data_fields=None,
         skips_damage=False,
     )
-    return pa.Table.from_batches(SplitReader(split, request).batches(), schema=pa.schema(ARROW_TYPES.items()))
+    return pa.Table.from_batches(SplitReader(split, request).batches(), schema=pa.schema(JOURNAL_TYPES.items()))
 
 
 # Writing
