@@ -233,7 +233,8 @@ def test_operations_1_7_features_to_come_are_refused(tmp_path: Path) -> None:
     config = write(
         tmp_path / "c.xml",
         "<AMPSConfig><Name>n</Name>\n<Admin><Interval>10s</Interval></Admin>\n<SOW><Topic><Name>a</Name>"
-        "<MessageType>json</MessageType><Key>/k</Key><FileName>f</FileName></Topic></SOW></AMPSConfig>",
+        "<MessageType>json</MessageType><Key>/k</Key><FileName>f</FileName>"
+        "<History><Window>1h</Window><Granularity>1s</Granularity></History></Topic></SOW></AMPSConfig>",
     )
     verified = amps_server("--verify-config", config)
     assert verified.returncode == 1

@@ -268,6 +268,20 @@ LOG_EVENTS: Mapping[str, Advice] = {
         "The rules of a queue were changed in the configuration, so it is made again from the log."
     ),
     "31-0010": Advice("The state of all queues, requested in the administration interface."),
+    "32-0001": Advice("The state of the SOW topics was read at the start; it says how long that took."),
+    "32-0002": Advice(
+        "The file of a SOW topic belongs to another definition of it, or is incomplete. It was renamed.",
+        "Restore the former definition if its values are needed, or publish them again.",
+    ),
+    "32-0003": Advice("Progress of a start that builds the SOW topics again from the log."),
+    "32-0004": Advice(
+        "A file of a SOW topic cannot be written. Journals that are to be removed stay until it can.",
+        "Free space on the disk, and correct the permissions of the directory.",
+    ),
+    "32-0005": Advice(
+        "A file of a SOW topic is cut off or damaged. Sound values are used, others come from the log.",
+        "Check the disk, and publish missing values again.",
+    ),
     "70-0004": Advice(
         "A client read too slowly for too long, and its limit of waiting messages is reached.",
         "Make its message handler faster, narrow its filter, use conflation, or raise the limits of slow clients.",

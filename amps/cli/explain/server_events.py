@@ -156,6 +156,10 @@ SERVER_EVENTS: Mapping[str, Advice] = {
         "Messages of a fixed layout are shorter than their type says.",
         "Compare the definition of the message type with what the publisher sends.",
     ),
+    "14-0008": Advice(
+        "The query answers with the current state, and the subscription begins with new messages.",
+        "Query the state of a moment with the command sow and a bookmark, if the topic is in the transaction log.",
+    ),
     "16-0004": Advice("A client disconnected while its queries waited; they are not answered."),
     "17-0001": Advice("The server sent this message to a client; logged at level trace."),
     "17-0002": Advice("The server sent this acknowledgement to a client; logged at level trace."),

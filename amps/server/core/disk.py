@@ -58,6 +58,7 @@ class WatchedDisk(Disk):
     expect = watched(Disk.expect)
     check = watched(Disk.check)
     open = watched(Disk.open)
+    open_mapped = watched(Disk.open_mapped)
     close = watched(Disk.close)
     allocate = watched(Disk.allocate)
     fill = watched(Disk.fill)
