@@ -59,7 +59,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "peer"), CASES, ids=lambda case: case if isinstance(case, str) else case.name)
-@pytest.mark.xfail(strict=False, reason="queries return too many documents; cause unknown")
+@pytest.mark.xfail(strict=False, reason="the peer does not expect the header before each row of a result")
 def test_a_scenario_measures_a_peer_and_checks_its_records(name: str, peer: StatePeer, tmp_path: Path) -> None:
     """`measure` ends with a PeerError if a record is missing or old, or an answer is not complete."""
     skip_if_absent(peer)
